@@ -1,0 +1,89 @@
+"""The border of the package: whatever a user calls images becomes one checked uint8 array here.
+
+Inside, code trusts what `as_images` returned: uint8, `[n, height, width, channels]`, n > 0, values 0–255.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from tfbnood.errors import DataError
+
+__all__ = ["as_images"]
+
+
+def as_images(
+    images: Any, image_shape: tuple[int, int, int] | None = None, *, name: str = "images"
+) -> np.ndarray:
+    """Checks images and returns them as uint8 `[n, height, width, channels]`.
+
+    Floats and wider integers are accepted when they lie in 0–255; fractions are rounded, since the
+    likelihoods are those of the discrete image.
+
+    Args:
+        images: an array or tensor of shape `[n, height, width, channels]`, values in 0–255.
+        image_shape: the `(height, width, channels)` that is required. Defaults to any with 1 or 3 channels.
+        name: what to call the argument in an error.
+
+    Raises:
+        DataError: names the argument, the rule and what was received.
+
+    Example:
+        >>> as_images(np.zeros((2, 8, 8, 1)), (8, 8, 1)).dtype
+        dtype('uint8')
+    """
+    array = np.asarray(images)
+    _check_dtype(array, name)
+    _check_shape(array, image_shape, name)
+    if array.dtype == np.uint8:
+        return array
+    _check_range(array, name)
+    return np.rint(array).astype(np.uint8)
+
+
+def _check_dtype(array: np.ndarray, name: str) -> None:
+    if array.dtype == np.bool_ or not (
+        np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
+    ):
+        raise DataError(
+            f"{name} must hold numbers in 0–255 (uint8, or another integer or float dtype). "
+            f"Received: dtype={array.dtype}"
+        )
+
+
+def _check_shape(
+    array: np.ndarray, image_shape: tuple[int, int, int] | None, name: str
+) -> None:
+    if array.ndim != 4:
+        wanted = "[n, height, width, channels]" if image_shape is None else ["n", *image_shape]
+        hint = ""
+        if array.ndim == 3:
+            hint = "; add the channel axis with images[..., None], or the batch axis of a single image with images[None]"
+        raise DataError(f"{name} must have the four axes {wanted}{hint}. Received: shape={array.shape}")
+    if image_shape is not None and array.shape[1:] != tuple(image_shape):
+        raise DataError(
+            f"{name} must have (height, width, channels)={tuple(image_shape)}. Received: shape={array.shape}"
+        )
+    if 0 in array.shape:
+        raise DataError(f"{name} must hold at least one image. Received: shape={array.shape}")
+    if array.shape[3] not in (1, 3):
+        raise DataError(
+            f"{name} must have 1 or 3 channels on the last axis. Received: shape={array.shape}"
+        )
+
+
+def _check_range(array: np.ndarray, name: str) -> None:
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+        raise DataError(
+            f"{name} must be finite. Received: NaN or infinite pixels in {len(bad)} of {len(array)} images, "
+            f"first at index {bad[0]}"
+        )
+    low, high = array.min(), array.max()
+    if low < 0 or high > 255:
+        raise DataError(f"{name} must lie in 0–255. Received: values from {low} to {high}")
+    # Nobody has a whole float set that is black up to one grey level; 0–1 images are common.
+    if np.issubdtype(array.dtype, np.floating) and 0 < high <= 1:
+        raise DataError(
+            f"{name} must lie in 0–255, not 0–1: multiply by 255. Received: float values from {low} to {high}"
+        )
