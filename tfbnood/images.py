@@ -32,7 +32,13 @@ def as_images(
         >>> as_images(np.zeros((2, 8, 8, 1)), (8, 8, 1)).dtype
         dtype('uint8')
     """
-    array = np.asarray(images)
+    try:
+        array = np.asarray(images)
+    except ValueError as error:  # a list of images of several sizes
+        raise DataError(
+            f"{name} must all have one shape. Received: a {type(images).__name__} that does not "
+            "stack to an array"
+        ) from error
     _check_dtype(array, name)
     _check_shape(array, image_shape, name)
     if array.dtype == np.uint8:
@@ -51,15 +57,16 @@ def _check_dtype(array: np.ndarray, name: str) -> None:
         )
 
 
-def _check_shape(
-    array: np.ndarray, image_shape: tuple[int, int, int] | None, name: str
-) -> None:
+def _check_shape(array: np.ndarray, image_shape: tuple[int, int, int] | None, name: str) -> None:
     if array.ndim != 4:
-        wanted = "[n, height, width, channels]" if image_shape is None else ["n", *image_shape]
+        sizes = ("height", "width", "channels") if image_shape is None else image_shape
+        wanted = f"[n, {', '.join(map(str, sizes))}]"
         hint = ""
         if array.ndim == 3:
-            hint = "; add the channel axis with images[..., None], or the batch axis of a single image with images[None]"
-        raise DataError(f"{name} must have the four axes {wanted}{hint}. Received: shape={array.shape}")
+            hint = "; images[..., None] adds a channel axis, images[None] the batch axis of a single image"
+        raise DataError(
+            f"{name} must have the four axes {wanted}{hint}. Received: shape={array.shape}"
+        )
     if image_shape is not None and array.shape[1:] != tuple(image_shape):
         raise DataError(
             f"{name} must have (height, width, channels)={tuple(image_shape)}. Received: shape={array.shape}"

@@ -1,0 +1,11 @@
+"""Settings that must stand before TensorFlow or a test module is imported."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# Data sets kept beside the checkout are used without asking; an explicit TFBNOOD_DATA wins.
+_SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+if "TFBNOOD_DATA" not in os.environ and _SHARED.is_dir():
+    os.environ["TFBNOOD_DATA"] = str(_SHARED)

@@ -1,0 +1,264 @@
+"""What every likelihood model is: a `keras.Model` whose one primitive is `log p(images)`."""
+
+import abc
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
+from tfbnood.images import as_images
+from tfbnood.models.presets import preset
+from tfbnood.noise import Noise, scoring_noise, training_noise
+
+__all__ = ["LikelihoodModel"]
+
+if keras.backend.backend() != "tensorflow":
+    raise TfbnoodError(
+        "tfbnood needs Keras on TensorFlow: unset KERAS_BACKEND or set it to tensorflow. "
+        f"Received: KERAS_BACKEND={keras.backend.backend()}"
+    )
+
+
+class LikelihoodModel(keras.Model):
+    """A density over images in {0, …, 255}^(h·w·c) with batch normalisation inside.
+
+    Two doors, kept apart on purpose:
+
+    - `log_prob` scores. `training=True` chooses the moments of the batch in every batch normalisation and
+      nothing else: no variable changes, no dropout.
+    - `fit`, `evaluate`, `predict` are Keras' own and run `call`. In a step of `fit` the moving moments are
+      updated, every image has fresh noise, and dropout is on.
+
+    Subclasses implement `_log_prob` and `_sample`, and end their `__init__` with `self.build()`.
+
+    Args:
+        image_shape: `(height, width, channels)` of the images, 1 or 3 channels.
+        seed: of the initial weights and of the noise in `fit`.
+    """
+
+    preset_family: ClassVar[str]
+    side_divisor: ClassVar[int] = 1
+
+    def __init__(self, image_shape: tuple[int, int, int], *, seed: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.image_shape = self._checked_shape(image_shape)
+        self.seed = seed
+        self._bits_per_dim_tracker = keras.metrics.Mean(name="bits_per_dim")
+        self._score_batch = tf.function(self._score_batch_eagerly)
+
+    @abc.abstractmethod
+    def _log_prob(self, images: tf.Tensor, training: bool, noise: Noise) -> tf.Tensor:
+        """Returns log-likelihoods in nats, `[n]`, of float32 images in 0–255; `training` is for batch norm."""
+
+    @abc.abstractmethod
+    def _sample(self, count: int, temperature: float, seed: int) -> tf.Tensor:
+        """Returns `count` images with values in 0–255."""
+
+    @classmethod
+    def from_preset(
+        cls, name: str, image_shape: tuple[int, int, int] | None = None, *, seed: int = 0
+    ) -> "LikelihoodModel":
+        """Makes an untrained model of a named size.
+
+        Args:
+            name: `paper-grey`, `paper-colour`, `cpu-grey`, `cpu-colour` or `tiny`.
+            image_shape: `(height, width, channels)`. Defaults to the preset's: 28×28×1, 32×32×3 or 8×8×1.
+            seed: of the initial weights and of the noise in `fit`.
+
+        Example:
+            >>> tfbnood.models.RealNVP.from_preset("tiny", image_shape=(8, 8, 1)).count_params()
+        """
+        chosen = preset(cls.preset_family, name)
+        return cls(
+            image_shape=image_shape or chosen.image_shape,
+            seed=seed,
+            **dataclasses.asdict(chosen.config),
+        )
+
+    @property
+    def dimensions(self) -> int:
+        """Number of values in an image, height · width · channels."""
+        return math.prod(self.image_shape)
+
+    def log_prob(
+        self, images: Any, training: bool = False, *, seed: int | tf.Tensor = 0
+    ) -> tf.Tensor:
+        """Log-likelihoods in nats of the discrete images, `[n]`; the images are one batch.
+
+        Args:
+            images: `[n, height, width, channels]` in 0–255.
+            training: False (default) normalises with the moving moments, so that every image has its own value;
+                True with the moments of this batch, so that values depend on the companions. No variable changes
+                either way.
+            seed: of the noise (dequantisation, latent). One draw is shared by all rows.
+        """
+        images = self._checked(images)
+        # The scope catches the updates of the moving moments and drops them.
+        with keras.StatelessScope():
+            return self._log_prob(images, training, scoring_noise(seed))
+
+    def bits_per_dim(
+        self,
+        images: Any,
+        training: bool = False,
+        *,
+        batch_size: int = 64,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Bits per dimension of any number of images, `[n]`, in constant memory: `−log p / (h·w·c·ln 2)`.
+
+        Args:
+            images: `[n, height, width, channels]` in 0–255.
+            training: as for `log_prob`; with True each run of `batch_size` images is one batch, the last one
+                completed by images from the front.
+            batch_size: images in a pass. Defaults to 64, the paper's.
+            seed: of the noise.
+            progress: show a bar on a terminal.
+        """
+        images = as_images(images, self.image_shape)
+        starts = range(0, len(images), batch_size)
+        parts = []
+        for start in tqdm(
+            starts, desc="bits per dim", unit="batch", disable=None if progress else True
+        ):
+            # Always a whole batch: a short one would compile again, and in training mode be another statistic.
+            rows = np.arange(start, start + batch_size) % len(images)
+            parts.append(self._score_batch(images[rows], training, seed).numpy())
+        return -np.concatenate(parts)[: len(images)] / (self.dimensions * math.log(2))
+
+    def _score_batch_eagerly(self, images, training, seed):
+        return self.log_prob(images, training, seed=seed)
+
+    def sample(
+        self,
+        n: int,
+        temperature: float = 1.0,
+        *,
+        seed: int,
+        batch_size: int = 64,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Draws images in evaluation mode, uint8 `[n, height, width, channels]`.
+
+        Args:
+            n: how many.
+            temperature: 1.0 samples the model; below is less varied, above more. What is scaled is said by each
+                model's class.
+            seed: same seed, same images.
+            batch_size: images made at a time.
+            progress: show a bar on a terminal.
+        """
+        if n < 1:
+            raise DataError(f"n must be at least 1. Received: n={n}")
+        if not temperature > 0:
+            raise DataError(f"temperature must be positive. Received: temperature={temperature}")
+        parts = []
+        for start in tqdm(
+            range(0, n, batch_size),
+            desc="sampling",
+            unit="batch",
+            disable=None if progress else True,
+        ):
+            images = self._sample(min(batch_size, n - start), temperature, seed + start)
+            parts.append(tf.clip_by_value(tf.floor(images), 0.0, 255.0).numpy().astype(np.uint8))
+        return np.concatenate(parts)
+
+    # Keras' door.
+
+    def build(self, input_shape=None):
+        self.log_prob(np.zeros((1, *self.image_shape), np.uint8))
+        self.built = True
+
+    def call(self, images, training=False):
+        """Log-likelihoods, `[n]`; `training=True` is a step of `fit`: moving moments, fresh noise, dropout."""
+        images = tf.cast(tf.ensure_shape(images, (None, *self.image_shape)), tf.float32)
+        if not training:
+            return self._log_prob(images, False, scoring_noise(0))
+        step = 0 if self.optimizer is None else self.optimizer.iterations
+        return self._log_prob(images, True, training_noise(self.seed, step))
+
+    def compile(self, optimizer: Any = None, *, jit_compile: bool = False, **kwargs: Any) -> None:
+        """Keras' `compile` with defaults for these models.
+
+        Args:
+            optimizer: Defaults to Adam with learning rate 1e-3 and the gradient's norm clipped at 100.
+            jit_compile: use XLA. Defaults to False: it takes most of a minute to compile, and again for a last
+                batch of another size.
+            **kwargs: as for `keras.Model.compile`; a loss is not needed.
+        """
+        if optimizer is None:
+            # The loss is a sum over pixels: norms in the hundreds are outliers, tens are usual.
+            optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=100.0)
+        super().compile(optimizer=optimizer, jit_compile=jit_compile, **kwargs)
+        # Made now and not inside the first step, whose graph would otherwise be traced twice.
+        self.optimizer.build(self.trainable_variables)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile(**keras.saving.deserialize_keras_object(config))
+
+    def fit(self, x: Any = None, *args: Any, callbacks: Any = None, **kwargs: Any):
+        """Keras' `fit` on images alone, with batches of 64 of an array; compiles with the defaults if need be.
+
+        Raises:
+            TrainingDivergedError: the loss is not finite any more.
+        """
+        if not self.compiled:
+            self.compile()
+        if isinstance(x, np.ndarray):
+            x = as_images(x, self.image_shape, name="x")
+            kwargs.setdefault("batch_size", 64)
+        else:
+            kwargs.setdefault("shuffle", False)  # Keras warns that it cannot shuffle a stream.
+        callbacks = [_StopWhenDiverged(), *(callbacks or [])]
+        return super().fit(x, *args, callbacks=callbacks, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The mean negative log-likelihood in nats an image; labels are ignored."""
+        return -tf.reduce_mean(y_pred)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self._bits_per_dim_tracker.update_state(-y_pred / (self.dimensions * math.log(2)))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "image_shape": list(self.image_shape), "seed": self.seed}
+
+    def _checked(self, images: Any) -> tf.Tensor:
+        if not tf.is_symbolic_tensor(images):
+            images = as_images(images, self.image_shape)
+        return tf.cast(tf.ensure_shape(images, (None, *self.image_shape)), tf.float32)
+
+    @classmethod
+    def _checked_shape(cls, image_shape: Any) -> tuple[int, int, int]:
+        shape = tuple(image_shape)
+        fits = (
+            len(shape) == 3
+            and all(isinstance(side, (int, np.integer)) and side > 0 for side in shape)
+            and shape[2] in (1, 3)
+            and shape[0] % cls.side_divisor == 0
+            and shape[1] % cls.side_divisor == 0
+        )
+        if not fits:
+            raise DataError(
+                f"image_shape must be (height, width, channels) with sides divisible by {cls.side_divisor} "
+                f"and 1 or 3 channels for {cls.__name__}. Received: image_shape={image_shape}"
+            )
+        return shape
+
+
+class _StopWhenDiverged(keras.callbacks.Callback):
+    """Raises as soon as the loss is NaN or infinite: Keras would go on and save worthless weights."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise TrainingDivergedError(
+                f"the loss became {loss} at step {int(self.model.optimizer.iterations)}: lower the learning rate, "
+                "clip gradients (the default optimiser does), or look at the images"
+            )
