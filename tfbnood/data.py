@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -159,7 +160,7 @@ def describe(
         data_dir: as for `load`.
         as_json: give JSON instead of text.
     """
-    rows = []
+    rows: list[dict[str, object]] = []
     for name in names or NAMES:
         try:
             dataset = load(name, data_dir=data_dir)
@@ -174,7 +175,7 @@ def describe(
     return "\n".join(_description(row) for row in rows)
 
 
-def _description(row: dict) -> str:
+def _description(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"{row['name']:14} not here: {row['error']}"
     shape = "×".join(map(str, row["shape"]))

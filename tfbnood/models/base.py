@@ -49,15 +49,15 @@ class LikelihoodModel(keras.Model):
         self.image_shape = self._checked_shape(image_shape)
         self.seed = seed
         self._bits_per_dim_tracker = keras.metrics.Mean(name="bits_per_dim")
-        self._score_batch = tf.function(self._score_batch_eagerly)
+        self._score_batch = tf.function(self._score_batch_eagerly, autograph=False)
 
     @abc.abstractmethod
     def _log_prob(self, images: tf.Tensor, training: bool, noise: Noise) -> tf.Tensor:
         """Returns log-likelihoods in nats, `[n]`, of float32 images in 0–255; `training` is for batch norm."""
 
     @abc.abstractmethod
-    def _sample(self, count: int, temperature: float, seed: int) -> tf.Tensor:
-        """Returns `count` images with values in 0–255."""
+    def _sample(self, count: int, temperature: float, seed: tuple[int, int]) -> tf.Tensor:
+        """Returns `count` images with values in 0–255; `seed` is for stateless draws."""
 
     @classmethod
     def from_preset(
@@ -165,7 +165,7 @@ class LikelihoodModel(keras.Model):
             unit="batch",
             disable=None if progress else True,
         ):
-            images = self._sample(min(batch_size, n - start), temperature, seed + start)
+            images = self._sample(min(batch_size, n - start), temperature, (seed, start))
             parts.append(tf.clip_by_value(tf.floor(images), 0.0, 255.0).numpy().astype(np.uint8))
         return np.concatenate(parts)
 
@@ -180,7 +180,7 @@ class LikelihoodModel(keras.Model):
         images = tf.cast(tf.ensure_shape(images, (None, *self.image_shape)), tf.float32)
         if not training:
             return self._log_prob(images, False, scoring_noise(0))
-        step = 0 if self.optimizer is None else self.optimizer.iterations
+        step = self.optimizer.iterations if self.compiled else 0
         return self._log_prob(images, True, training_noise(self.seed, step))
 
     def compile(self, optimizer: Any = None, *, jit_compile: bool = False, **kwargs: Any) -> None:

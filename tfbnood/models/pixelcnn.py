@@ -159,7 +159,7 @@ class PixelCNN(LikelihoodModel):
                 left = next(up)(left, context=context, skip=both)
         return self.parameter_head(tf.nn.elu(left))
 
-    def _sample(self, count: int, temperature: float, seed: int) -> tf.Tensor:
+    def _sample(self, count: int, temperature: float, seed: tuple[int, int]) -> tf.Tensor:
         height, width, channels = self.image_shape
         black = tf.zeros((count, STRIP, width, channels))
         # A pass for the shapes only: zeros stand above the first strip.
@@ -177,7 +177,7 @@ class PixelCNN(LikelihoodModel):
                     # Tensors: a number would be a new graph for every value.
                     pixel=tf.constant(pixel),
                     temperature=tf.constant(temperature, tf.float32),
-                    seed=tf.constant((seed, top)),
+                    seed=tf.random.experimental.stateless_fold_in(seed, top),
                 )
             strips.append(strip)
             rows_above = last_rows

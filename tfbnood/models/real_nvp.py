@@ -113,8 +113,8 @@ class RealNVP(LikelihoodModel):
         dequantised = images + noise.uniform(tf.shape(images)[0], self.image_shape)
         return self.bijector.inverse_and_log_det(dequantised, training)
 
-    def _sample(self, count: int, temperature: float, seed: int) -> tf.Tensor:
-        latents = temperature * self.prior.sample(count, seed=(seed, 0))
+    def _sample(self, count: int, temperature: float, seed: tuple[int, int]) -> tf.Tensor:
+        latents = temperature * self.prior.sample(count, seed=seed)
         return self.bijector.forward_and_log_det(latents)[0]
 
     def get_config(self) -> dict[str, Any]:

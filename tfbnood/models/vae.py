@@ -13,14 +13,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from tensorflow_probability import distributions as tfd
 
 from tfbnood.errors import DataError
 from tfbnood.images import as_images
 from tfbnood.layers import BatchNormalization
 from tfbnood.models.base import LikelihoodModel
 from tfbnood.noise import Noise, scoring_noise
-
-tfd = tfp.distributions
 
 __all__ = ["VAE"]
 
@@ -87,7 +86,7 @@ class VAE(LikelihoodModel):
         self.inference = _inference_network(shape, channels, bottleneck, latents, seeds)
         self.generator = _generator_network(shape, channels, head, latents, seeds)
         self.prior = tfd.Normal(0.0, 1.0)
-        self._reconstruct_batch = tf.function(self._reconstruct_batch_eagerly)
+        self._reconstruct_batch = tf.function(self._reconstruct_batch_eagerly, autograph=False)
         self.build()
 
     def _log_prob(self, images: tf.Tensor, training: bool, noise: Noise) -> tf.Tensor:
@@ -153,20 +152,22 @@ class VAE(LikelihoodModel):
         probabilities = tf.nn.softmax(self._logits(posterior.mean(), training=False))
         return tf.linalg.matvec(probabilities, tf.range(LEVELS, dtype=tf.float32))
 
-    def _sample(self, count: int, temperature: float, seed: int) -> tf.Tensor:
-        latents = temperature * tf.random.stateless_normal((count, self.latents), (seed, 0))
+    def _sample(self, count: int, temperature: float, seed: tuple[int, int]) -> tf.Tensor:
+        latents = temperature * tf.random.stateless_normal((count, self.latents), seed)
         logits = tf.reshape(self._logits(latents, training=False), (-1, LEVELS))
-        pixels = tf.random.stateless_categorical(logits, 1, (seed, 1))
+        pixels = tf.random.stateless_categorical(
+            logits, 1, tf.random.experimental.stateless_fold_in(seed, 1)
+        )
         return tf.cast(tf.reshape(pixels, (count, *self.image_shape)), tf.float32)
 
-    def _posterior(self, images: tf.Tensor, training: bool) -> tfp.distributions.Normal:
+    def _posterior(self, images: tf.Tensor, training: bool) -> tfd.Normal:
         """q(z | x), independent normals `[n, latents]`."""
         moments = self.inference(images / 127.5 - 1.0, training=training)
         mean, log_variance = tf.split(moments, 2, axis=-1)
         log_variance = LOG_VARIANCE_BOUND * tf.tanh(log_variance / LOG_VARIANCE_BOUND)
         return tfd.Normal(mean, tf.exp(0.5 * log_variance))
 
-    def _draw(self, posterior: tfp.distributions.Normal, noise: Noise) -> tf.Tensor:
+    def _draw(self, posterior: tfd.Normal, noise: Noise) -> tf.Tensor:
         rows = tf.shape(posterior.loc)[0]
         return posterior.loc + posterior.scale * noise.normal(rows, (self.latents,))
 
