@@ -9,16 +9,30 @@ from typing import TYPE_CHECKING, Any
 from tfbnood._version import __version__
 
 if TYPE_CHECKING:
-    from tfbnood import data, models, training
+    from tfbnood import callbacks, data, models, statistics, training
+    from tfbnood.detector import Detector
+    from tfbnood.evaluation import evaluate
 
-__all__ = ["__version__", "data", "models", "training"]
+__all__ = [
+    "Detector",
+    "__version__",
+    "callbacks",
+    "data",
+    "evaluate",
+    "models",
+    "statistics",
+    "training",
+]
 
-_MODULES = frozenset({"data", "models", "training"})
+_MODULES = frozenset({"callbacks", "data", "models", "statistics", "training"})
+_MEMBERS = {"Detector": "detector", "evaluate": "evaluation"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"tfbnood.{name}")
+    if name in _MEMBERS:
+        return getattr(importlib.import_module(f"tfbnood.{_MEMBERS[name]}"), name)
     raise AttributeError(f"module 'tfbnood' has no attribute {name!r}")
 
 

@@ -41,9 +41,9 @@ def as_images(
         ) from error
     _check_dtype(array, name)
     _check_shape(array, image_shape, name)
+    _check_range(array, name)
     if array.dtype == np.uint8:
         return array
-    _check_range(array, name)
     return np.rint(array).astype(np.uint8)
 
 
@@ -89,8 +89,9 @@ def _check_range(array: np.ndarray, name: str) -> None:
     low, high = array.min(), array.max()
     if low < 0 or high > 255:
         raise DataError(f"{name} must lie in 0–255. Received: values from {low} to {high}")
-    # Nobody has a whole float set that is black up to one grey level; 0–1 images are common.
-    if np.issubdtype(array.dtype, np.floating) and 0 < high <= 1:
+    # Images that are black up to one grey level are rare; images in 0–1, also cast to integers, are common.
+    if 0 < high <= 1:
         raise DataError(
-            f"{name} must lie in 0–255, not 0–1: multiply by 255. Received: float values from {low} to {high}"
+            f"{name} must lie in 0–255, not 0–1: multiply by 255. "
+            f"Received: values from {low} to {high}, dtype={array.dtype}"
         )

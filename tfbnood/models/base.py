@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from tfbnood.batching import map_batches
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.images import as_images
 from tfbnood.models.presets import preset
@@ -121,16 +122,14 @@ class LikelihoodModel(keras.Model):
             seed: of the noise.
             progress: show a bar on a terminal.
         """
-        images = as_images(images, self.image_shape)
-        starts = range(0, len(images), batch_size)
-        parts = []
-        for start in tqdm(
-            starts, desc="bits per dim", unit="batch", disable=None if progress else True
-        ):
-            # Always a whole batch: a short one would compile again, and in training mode be another statistic.
-            rows = np.arange(start, start + batch_size) % len(images)
-            parts.append(self._score_batch(images[rows], training, seed).numpy())
-        return -np.concatenate(parts)[: len(images)] / (self.dimensions * math.log(2))
+        log_probs = map_batches(
+            lambda batch: self._score_batch(batch, training, seed),
+            as_images(images, self.image_shape),
+            batch_size=batch_size,
+            description="bits per dim",
+            progress=progress,
+        )
+        return -log_probs / (self.dimensions * math.log(2))
 
     def _score_batch_eagerly(self, images, training, seed):
         return self.log_prob(images, training, seed=seed)

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from tensorflow_probability import distributions as tfd
 
+from tfbnood.batching import map_batches
 from tfbnood.errors import DataError
 from tfbnood.images import as_images
 from tfbnood.layers import BatchNormalization
@@ -140,12 +141,7 @@ class VAE(LikelihoodModel):
             >>> np.abs(model.reconstruct(images) - images).mean()
         """
         images = as_images(images, self.image_shape)
-        parts = []
-        for start in range(0, len(images), batch_size):
-            # Always a whole batch, as in `bits_per_dim`: a short one would compile again.
-            rows = np.arange(start, start + batch_size) % len(images)
-            parts.append(self._reconstruct_batch(images[rows]).numpy())
-        return np.concatenate(parts)[: len(images)]
+        return map_batches(self._reconstruct_batch, images, batch_size=batch_size)
 
     def _reconstruct_batch_eagerly(self, images):
         posterior = self._posterior(self._checked(images), training=False)

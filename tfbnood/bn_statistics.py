@@ -1,0 +1,81 @@
+"""Statistics that use batch normalisation's two kinds of moments."""
+
+from typing import Any
+
+import numpy as np
+
+from tfbnood.conditional import ConditionalLogProb, batch_normalizations
+from tfbnood.errors import StatisticError
+from tfbnood.statistics import Statistic, register, sample_of
+
+__all__ = ["BnDelta", "bn_delta"]
+
+
+def bn_delta(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Δ_{b,r1,r2}(x) = |S_{b,r1}(x) − S_{b,r2}(x)|."""
+    return np.abs(low - high)
+
+
+@register
+class BnDelta(Statistic):
+    """The paper's Δ: how much an image's likelihood moves as its batch fills with its own kind.
+
+    Scope "batch": the images of a request are each other's companions, so that Δ tells outliers that come together.
+    In a stream with few of them it does not: companions are then mostly in-distribution for all.
+
+    Args:
+        r1: the lower share of test images in a batch. Defaults to 0.1; 0 is evaluation mode.
+        r2: the higher share. Defaults to 0.9; 1 is training mode.
+        batch_size: b. Defaults to 64.
+        draws: random batches an image is averaged over, at each share. Defaults to 1.
+        reference_images: how many of the reference images are kept to complete batches. Defaults to 1,024.
+        seed: of the random batches.
+
+    Reference: Unsupervised Out-of-Distribution Detection with Batch Normalization, arXiv:1910.09115.
+    """
+
+    name = "bn_delta"
+    scope = "batch"
+
+    def __init__(
+        self,
+        *,
+        r1: float = 0.1,
+        r2: float = 0.9,
+        batch_size: int = 64,
+        draws: int = 1,
+        reference_images: int = 1024,
+        seed: int = 0,
+    ):
+        if not 0 <= r1 < r2 <= 1:
+            raise StatisticError(f"r1 and r2 must have 0 ≤ r1 < r2 ≤ 1. Received: r1={r1}, r2={r2}")
+        self.r1 = r1
+        self.r2 = r2
+        self.batch_size = batch_size
+        self.draws = draws
+        self.reference_images = reference_images
+        self.seed = seed
+
+    def _check_model(self, model: Any) -> None:
+        super()._check_model(model)
+        if not batch_normalizations(model):
+            raise StatisticError(
+                f"{self.name} compares the moments of a batch with the moving ones, so the model must have "
+                "keras.layers.BatchNormalization layers. Received: a model with none"
+            )
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self.reference_ = sample_of(reference, self.reference_images, self.seed)
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._conditional = ConditionalLogProb(model, self.reference_, batch_size=self.batch_size)
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        low, high = (
+            self._conditional(
+                images, ratio=ratio, draws=self.draws, seed=self.seed, progress=self._progress
+            )
+            for ratio in (self.r1, self.r2)
+        )
+        return bn_delta(low, high)

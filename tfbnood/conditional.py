@@ -1,0 +1,136 @@
+"""Log-likelihoods of images in mixed batches: S_{b,r}, the paper's conditional statistic.
+
+A batch of b holds `b1 = round(r·b)` test images, completed by `b − b1` reference images, and is scored with the
+moments of the batch. r = 0 is evaluation mode, r = 1 training mode.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from tfbnood.batching import map_batches
+from tfbnood.errors import StatisticError
+
+__all__ = ["ConditionalLogProb", "batch_normalizations", "companion_groups", "frozen_log_prob"]
+
+
+def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
+    """Every batch normalisation in a Keras model, stock or ours, however deep."""
+    layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else []
+    return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+
+
+def frozen_log_prob(model: Any) -> Any:
+    """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
+
+    Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
+    """
+
+    def log_prob(images, training):
+        with keras.StatelessScope():
+            return model.log_prob(images, training=training)
+
+    return tf.function(log_prob, autograph=False)
+
+
+class ConditionalLogProb:
+    """S_{b,r}(x): the mean log-likelihood of each test image over random mixed batches.
+
+    Every pass is one batch of b images, so that all ratios share one compilation; memory does not grow with the
+    number of images. The model's own noise (dequantisation) is the same in every pass: otherwise the difference of
+    two ratios would be mostly noise.
+
+    Args:
+        model: any model with `log_prob(images, training=…)` → nats `[n]`.
+        reference: in-distribution images, uint8 `[m, height, width, channels]`, m ≥ b.
+        batch_size: b. Defaults to 64, the paper's.
+
+    Example:
+        >>> conditional = ConditionalLogProb(model, x.train)
+        >>> low, high = (conditional(x.test, ratio=r, seed=0) for r in (0.1, 0.9))
+    """
+
+    def __init__(self, model: Any, reference: np.ndarray, *, batch_size: int = 64):
+        if batch_size < 2:
+            raise StatisticError(
+                f"batch_size must be at least 2. Received: batch_size={batch_size}"
+            )
+        if len(reference) < batch_size:
+            raise StatisticError(
+                f"reference must hold at least batch_size={batch_size} images. Received: {len(reference)}"
+            )
+        self.reference = reference
+        self.batch_size = batch_size
+        self._log_prob = frozen_log_prob(model)
+
+    def __call__(
+        self,
+        images: np.ndarray,
+        *,
+        ratio: float,
+        draws: int = 1,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Returns S_{b,r} for every image, float64 `[n]`.
+
+        Args:
+            images: the test images, uint8 `[n, height, width, channels]`; they are each other's companions.
+            ratio: r in [0, 1].
+            draws: how often the images are shuffled into new batches. Evaluation mode needs none.
+            seed: of groups and reference images.
+            progress: show a bar on a terminal.
+        """
+        if not 0 <= ratio <= 1:
+            raise StatisticError(f"ratio must lie in [0, 1]. Received: ratio={ratio}")
+        if draws < 1:
+            raise StatisticError(f"draws must be at least 1. Received: draws={draws}")
+        description = f"ratio {ratio:g}"
+        if ratio == 0:
+            return map_batches(
+                lambda batch: self._log_prob(batch, False),
+                images,
+                batch_size=self.batch_size,
+                description=description,
+                progress=progress,
+            ).astype(np.float64)
+
+        size = max(1, round(ratio * self.batch_size))
+        total, count = np.zeros(len(images)), np.zeros(len(images))
+        random = np.random.RandomState([seed, size])
+        passes = draws * -(-len(images) // size)
+        with tqdm(
+            total=passes, desc=description, unit="batch", disable=None if progress else True
+        ) as bar:
+            for _ in range(draws):
+                for group in companion_groups(len(images), size, random):
+                    others = random.choice(
+                        len(self.reference), self.batch_size - size, replace=False
+                    )
+                    batch = np.concatenate([images[group], self.reference[others]])
+                    values = np.asarray(self._log_prob(batch, True))[:size]
+                    np.add.at(total, group, values)
+                    np.add.at(count, group, 1)
+                    bar.update()
+        return total / count
+
+
+def companion_groups(count: int, size: int, random: np.random.RandomState) -> Iterator[np.ndarray]:
+    """Shuffles `count` images into groups of exactly `size`, as indices.
+
+    The last group is completed by images of other groups, drawn without repetition where there are enough. Fewer
+    images than `size` in all are repeated.
+    """
+    order = random.permutation(count)
+    for start in range(0, count, size):
+        group = order[start : start + size]
+        missing = size - len(group)
+        if missing:
+            others = np.setdiff1d(order, group)
+            pool, replace = (others, len(others) < missing) if len(others) else (group, True)
+            group = np.concatenate([group, random.choice(pool, missing, replace=replace)])
+        yield group

@@ -1,0 +1,231 @@
+"""Detector = model + statistic + calibration. It only stores and calls: the work is in the modules before it."""
+
+import dataclasses
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from tfbnood import statistics
+from tfbnood.batching import map_batches
+from tfbnood.calibration import (
+    Calibration,
+    benjamini_hochberg,
+    calibrate,
+    check_false_alarm_rate,
+    conformal_p_values,
+)
+from tfbnood.conditional import frozen_log_prob
+from tfbnood.errors import DataError, NotCalibratedError
+from tfbnood.images import as_images
+from tfbnood.statistics import Statistic
+
+__all__ = ["BatchTest", "Detection", "Detector"]
+
+_ASSUMED = {
+    "image": "every image on its own",
+    "batch": "homogeneous batch: the images of a request come from one distribution",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Detection:
+    """What `Detector.predict` found, one entry an image.
+
+    Attributes:
+        score: higher means more out-of-distribution.
+        p_value: share of in-distribution images that would score as high.
+        is_ood: the decision.
+        bits_per_dim: in evaluation mode; None when the detector has no likelihood model.
+        statistic: name of the statistic.
+        assumed: what the p-values rest on.
+        rule: how p-values became decisions.
+        group_size: size of the calibration requests that were compared with.
+    """
+
+    score: np.ndarray
+    p_value: np.ndarray
+    is_ood: np.ndarray
+    bits_per_dim: np.ndarray | None
+    statistic: str
+    assumed: str
+    rule: str
+    group_size: int
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def __str__(self) -> str:
+        return (
+            f"{int(self.is_ood.sum())} of {len(self)} images out-of-distribution by {self.statistic} "
+            f"({self.rule}; {self.assumed})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchTest:
+    """What `Detector.test_batch` found for the whole batch.
+
+    Attributes:
+        p_value: share of in-distribution batches that would score as high.
+        score: mean score of the images.
+        statistic: name of the statistic.
+        assumed: what the p-value rests on.
+        group_size: size of the calibration requests that were compared with.
+    """
+
+    p_value: float
+    score: float
+    statistic: str
+    assumed: str
+    group_size: int
+
+
+class Detector:
+    """Tells which images do not belong to the distribution of the reference images.
+
+    Args:
+        model: any Keras model with `log_prob(images, training=…)` → nats `[n]` of images in 0–255; a list of them
+            for the statistic `waic`; None for the pixel statistics.
+        statistic: a name or a `Statistic`. Defaults to "bn_delta", the paper's.
+        reference: in-distribution images, e.g. the training images.
+        **config: settings of a statistic given by name, e.g. `r1=0.0`.
+
+    Example:
+        >>> detector = tfbnood.Detector(model, statistic="bn_delta", reference=x.train).calibrate(x.calibration)
+        >>> detector.predict(images, fpr=0.05).is_ood
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        statistic: str | Statistic = "bn_delta",
+        *,
+        reference: Any,
+        **config: Any,
+    ):
+        self.model = model
+        self.statistic = statistics.get(statistic, **config).fit(model, reference)
+        self.reference: np.ndarray | None = as_images(reference)
+        self.calibration: Calibration | None = None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """`(height, width, channels)` of the images it takes."""
+        return self.statistic.image_shape_
+
+    def calibrate(
+        self, images: Any, *, group_sizes: tuple[int, ...] | None = None, progress: bool = False
+    ) -> "Detector":
+        """Learns the scores of held-out in-distribution images: not those that the model was trained on.
+
+        Args:
+            images: `[n, height, width, channels]` in 0–255; n bounds the smallest false-alarm rate, 1/(n + 1).
+            group_sizes: request sizes that a batch statistic is calibrated for. Defaults to 1, 2, 4, … 64.
+            progress: show a bar on a terminal.
+        """
+        images = as_images(images, self.image_shape, name="held-out images")
+        self.calibration = calibrate(
+            self.statistic, images, group_sizes=group_sizes, progress=progress
+        )
+        return self
+
+    def score(self, images: Any, *, progress: bool = False) -> np.ndarray:
+        """Scores, float64 `[n]`; higher means more out-of-distribution."""
+        return self.statistic.score(images, progress=progress)
+
+    def p_values(self, images: Any, *, progress: bool = False) -> np.ndarray:
+        """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution."""
+        calibration = self._calibrated("p_values()")
+        scores = self.score(images, progress=progress)
+        return conformal_p_values(scores, calibration.null_of_images(len(scores)))
+
+    def rank(self, images: Any, *, progress: bool = False) -> np.ndarray:
+        """The paper's T: how many of the N calibration scores lie at or below each image's, integers in [0, N].
+
+        The paper ranks among training images, which the model has fitted; these are held out.
+        """
+        calibration = self._calibrated("rank()")
+        scores = self.score(images, progress=progress)
+        return np.searchsorted(calibration.null_of_images(len(scores)), scores, side="right")
+
+    def predict(
+        self,
+        images: Any,
+        *,
+        fpr: float | None = None,
+        fdr: float | None = None,
+        progress: bool = False,
+    ) -> Detection:
+        """Decides which images are out-of-distribution.
+
+        Args:
+            images: `[n, height, width, channels]` in 0–255.
+            fpr: false-alarm rate among in-distribution images. Defaults to 0.01 unless `fdr` is given.
+            fdr: share of false alarms among the alarms, by Benjamini–Hochberg.
+            progress: show a bar on a terminal.
+        """
+        calibration = self._calibrated("predict()")
+        if fpr is not None and fdr is not None:
+            raise DataError(f"give fpr or fdr, not both. Received: fpr={fpr}, fdr={fdr}")
+        images = as_images(images, self.image_shape)
+        null = calibration.null_of_images(len(images))
+        level = 0.01 if fpr is None else fpr
+        if fdr is None:
+            check_false_alarm_rate(level, null)  # before the work, not after
+        scores = self.score(images, progress=progress)
+        p_values = conformal_p_values(scores, null)
+        return Detection(
+            score=scores,
+            p_value=p_values,
+            is_ood=p_values <= level if fdr is None else benjamini_hochberg(p_values, fdr),
+            bits_per_dim=self._bits_per_dim(images),
+            statistic=self.statistic.name,
+            assumed=_ASSUMED[self.statistic.scope],
+            rule=f"false-alarm rate {level:g}" if fdr is None else f"false-discovery rate {fdr:g}",
+            group_size=1
+            if self.statistic.scope == "image"
+            else calibration.group_size(len(images)),
+        )
+
+    def test_batch(self, images: Any, *, progress: bool = False) -> BatchTest:
+        """One p-value for "this whole batch is in-distribution", from the mean score."""
+        calibration = self._calibrated("test_batch()")
+        scores = self.score(images, progress=progress)
+        null = calibration.null_of_batches(len(scores))
+        return BatchTest(
+            p_value=float(conformal_p_values(scores.mean(), null)),
+            score=float(scores.mean()),
+            statistic=self.statistic.name,
+            assumed=_ASSUMED["batch"],
+            group_size=calibration.group_size(len(scores)),
+        )
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the detector as a folder: Keras weights, JSON and arrays, no pickle; atomically."""
+        from tfbnood.saving import save
+
+        save(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "Detector":
+        """Reads what `save` wrote. Models of your own must be registered with Keras before."""
+        from tfbnood.saving import load
+
+        return load(cls, folder)
+
+    def _calibrated(self, method: str) -> Calibration:
+        if self.calibration is None:
+            raise NotCalibratedError(
+                f"call calibrate() with held-out in-distribution images before {method}"
+            )
+        return self.calibration
+
+    def _bits_per_dim(self, images: np.ndarray) -> np.ndarray | None:
+        if not callable(getattr(self.model, "log_prob", None)):
+            return None
+        if not hasattr(self, "_log_prob"):
+            self._log_prob = frozen_log_prob(self.model)
+        log_probs = map_batches(lambda batch: self._log_prob(batch, False), images)
+        return -log_probs / (math.prod(self.image_shape) * math.log(2))

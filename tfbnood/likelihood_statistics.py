@@ -1,0 +1,186 @@
+"""Statistics made of log-likelihoods in evaluation mode: the paper's baselines and their successors."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tfbnood.batching import map_batches
+from tfbnood.conditional import companion_groups, frozen_log_prob
+from tfbnood.errors import StatisticError
+from tfbnood.statistics import Statistic, register, sample_of
+
+__all__ = ["Complexity", "LogProb", "Reconstruction", "TPerm", "Typicality", "Waic", "png_bits"]
+
+
+class _LikelihoodStatistic(Statistic):
+    """A statistic of log p(x) in nats, evaluation mode."""
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._frozen = frozen_log_prob(model)
+
+    def _log_prob(self, images: np.ndarray) -> np.ndarray:
+        return map_batches(
+            lambda batch: self._frozen(batch, False),
+            images,
+            description="log p",
+            progress=getattr(self, "_progress", False),
+        ).astype(np.float64)
+
+
+@register
+class LogProb(_LikelihoodStatistic):
+    """−log p(x): an image is out-of-distribution when it is unlikely."""
+
+    name = "log_prob"
+    scope = "image"
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        return -self._log_prob(images)
+
+
+@register
+class TPerm(_LikelihoodStatistic):
+    """T_perm = |#{i: log p(xᵢ) ≤ log p(x)} − N/2| over N reference images: too unlikely or too likely.
+
+    Args:
+        reference_images: N, at most. Defaults to 2,048.
+
+    Reference: PixelDefend (Song et al. 2017), arXiv:1710.10766.
+    """
+
+    name = "t_perm"
+    scope = "image"
+
+    def __init__(self, *, reference_images: int = 2048):
+        self.reference_images = reference_images
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+        self.sorted_ = np.sort(self._log_prob(sample_of(reference, self.reference_images)))
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        below = np.searchsorted(self.sorted_, self._log_prob(images), side="right")
+        return np.abs(below - len(self.sorted_) / 2)
+
+
+@register
+class Waic(Statistic):
+    """−WAIC(x) = −E_θ[log p_θ(x)] + Var_θ[log p_θ(x)] over independently trained models.
+
+    Reference: Generative ensembles for robust anomaly detection (Choi et al. 2018), arXiv:1810.01392.
+    """
+
+    name = "waic"
+    scope = "image"
+
+    def _check_model(self, model: Any) -> None:
+        several = isinstance(model, list | tuple) and len(model) > 1
+        if not several or not all(callable(getattr(one, "log_prob", None)) for one in model):
+            raise StatisticError(
+                "model must be a list of at least two independently trained models for waic. "
+                f"Received: {type(model).__name__}"
+            )
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._members = [LogProb() for _ in model]
+        for member, one in zip(self._members, model, strict=True):
+            member._restore(one)
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        log_probs = np.stack([member._log_prob(images) for member in self._members])
+        return -log_probs.mean(axis=0) + log_probs.var(axis=0)
+
+
+@register
+class Typicality(_LikelihoodStatistic):
+    """|mean of −log p over a group − entropy|: is the group as surprising as in-distribution groups are?
+
+    Scope "batch": images are shuffled into groups, and every image has its group's value.
+
+    Args:
+        group_size: images in a group. Defaults to 10.
+        reference_images: images that estimate the entropy, at most. Defaults to 2,048.
+        seed: of the groups.
+
+    Reference: Detecting OOD inputs to deep generative models using typicality (Nalisnick et al. 2019),
+    arXiv:1906.02994.
+    """
+
+    name = "typicality"
+    scope = "batch"
+
+    def __init__(self, *, group_size: int = 10, reference_images: int = 2048, seed: int = 0):
+        if group_size < 1:
+            raise StatisticError(
+                f"group_size must be at least 1. Received: group_size={group_size}"
+            )
+        self.group_size = group_size
+        self.reference_images = reference_images
+        self.seed = seed
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+        self.entropy_ = -float(self._log_prob(sample_of(reference, self.reference_images)).mean())
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        surprise = -self._log_prob(images)
+        # Fewer images than a group are one smaller group: repeating them would not add evidence.
+        size = min(self.group_size, len(images))
+        scores = np.empty(len(images))
+        random = np.random.RandomState(self.seed)
+        for group in companion_groups(len(images), size, random):
+            scores[group] = abs(surprise[group].mean() - self.entropy_)
+        return scores
+
+
+@register
+class Complexity(_LikelihoodStatistic):
+    """Bits of the image under the model minus bits of its PNG: unlikely for how simple it is.
+
+    Reference: Input complexity and out-of-distribution detection (Serrà et al. 2020), arXiv:1909.11480.
+    """
+
+    name = "complexity"
+    scope = "image"
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        return -self._log_prob(images) / math.log(2) - png_bits(images)
+
+
+@register
+class Reconstruction(Statistic):
+    """Mean squared error of a VAE's reconstruction, in squared grey levels."""
+
+    name = "reconstruction"
+    scope = "image"
+
+    def _check_model(self, model: Any) -> None:
+        if not callable(getattr(model, "reconstruct", None)):
+            raise StatisticError(
+                "model must have a method reconstruct(images), as tfbnood.models.VAE, for reconstruction. "
+                f"Received: {type(model).__name__}"
+            )
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._reconstruct = model.reconstruct
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        errors = self._reconstruct(images) - images.astype(np.float32)
+        return np.square(errors, dtype=np.float64).mean(axis=(1, 2, 3))
+
+
+def png_bits(images: np.ndarray) -> np.ndarray:
+    """Size of every image as a PNG file at the highest compression, in bits, float64 `[n]`."""
+    import tensorflow as tf
+
+    return np.array([8.0 * len(tf.io.encode_png(image, compression=9).numpy()) for image in images])

@@ -1,0 +1,178 @@
+"""What every out-of-distribution statistic is, and how one is found by name.
+
+A user's own statistic is a class in a file of their own:
+
+    @tfbnood.statistics.register
+    class Brightness(tfbnood.statistics.Statistic):
+        name = "brightness"
+        scope = "image"
+
+        def _fit(self, model, reference):
+            self.mean_ = reference.mean()
+
+        def _score(self, images):
+            return np.abs(images.mean(axis=(1, 2, 3)) - self.mean_)
+"""
+
+import abc
+import importlib
+import inspect
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+
+from tfbnood.errors import NotFittedError, StatisticError
+from tfbnood.images import as_images
+
+__all__ = ["Statistic", "get", "names", "register", "sample_of"]
+
+_BUILT_IN = {
+    "bn_delta": "tfbnood.bn_statistics",
+    "log_prob": "tfbnood.likelihood_statistics",
+    "t_perm": "tfbnood.likelihood_statistics",
+    "waic": "tfbnood.likelihood_statistics",
+    "typicality": "tfbnood.likelihood_statistics",
+    "complexity": "tfbnood.likelihood_statistics",
+    "reconstruction": "tfbnood.likelihood_statistics",
+    "pixel_pca": "tfbnood.pixel_statistics",
+    "pixel_knn": "tfbnood.pixel_statistics",
+}
+_registered: dict[str, type["Statistic"]] = {}
+
+
+class Statistic(abc.ABC):
+    """A score for images: **higher means more out-of-distribution**.
+
+    Subclasses set `name` and `scope` and implement `_fit` and `_score`; constructor arguments are kept as
+    attributes of the same name. What `_fit` learns ends in `_`; arrays and numbers among it are saved with a
+    detector, anything else is made again by `_restore`.
+
+    Attributes:
+        name: what it is called in `Detector(statistic=…)`.
+        scope: "image" when an image's score depends on that image alone, "batch" when also on its companions.
+        needs_model: False for statistics of the pixels alone.
+        image_shape_: shape of the images it was fitted to.
+    """
+
+    name: ClassVar[str]
+    scope: ClassVar[Literal["image", "batch"]]
+    needs_model: ClassVar[bool] = True
+    minimum_reference: ClassVar[int] = 2
+
+    def fit(self, model: Any, reference: Any) -> "Statistic":
+        """Learns what in-distribution looks like.
+
+        Args:
+            model: has `log_prob(images, training=…)`; a list of models for `waic`.
+            reference: in-distribution images, `[n, height, width, channels]` in 0–255.
+        """
+        reference = as_images(reference, getattr(model, "image_shape", None), name="reference")
+        if len(reference) < self.minimum_reference:
+            raise StatisticError(
+                f"reference must hold at least {self.minimum_reference} images for {self.name}. "
+                f"Received: {len(reference)}"
+            )
+        self.image_shape_ = reference.shape[1:]
+        self._check_model(model)
+        self._fit(model, reference)
+        return self
+
+    def score(self, images: Any, *, progress: bool = False) -> np.ndarray:
+        """Scores images, float64 `[n]`; higher means more out-of-distribution.
+
+        With scope "batch" the images are each other's companions.
+        """
+        if not hasattr(self, "image_shape_"):
+            raise NotFittedError(
+                f"call fit() with a model and reference images before {self.name}.score()"
+            )
+        self._progress = progress
+        scores = np.asarray(self._score(as_images(images, self.image_shape_)), np.float64)
+        if not np.isfinite(scores).all():
+            raise StatisticError(
+                f"{self.name} gave scores that are not finite for {np.sum(~np.isfinite(scores))} of {len(scores)} "
+                "images: the model's log_prob must be finite"
+            )
+        return scores
+
+    @abc.abstractmethod
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        """Learns from checked uint8 images."""
+
+    @abc.abstractmethod
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        """Scores checked uint8 images, `[n]`."""
+
+    def _check_model(self, model: Any) -> None:
+        if self.needs_model and not callable(getattr(model, "log_prob", None)):
+            raise StatisticError(
+                f"model must have a method log_prob(images, training=…) for {self.name}. "
+                f"Received: {type(model).__name__}"
+            )
+
+    def _restore(self, model: Any) -> None:  # noqa: B027 (most have nothing to make again)
+        """Makes again, after loading, what is neither an array nor a number."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {key: getattr(self, key) for key in inspect.signature(type(self)).parameters}
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """What `fit` learned, as arrays."""
+        return {
+            key: np.asarray(value)
+            for key, value in vars(self).items()
+            if key.endswith("_")
+            and isinstance(value, np.ndarray | np.generic | int | float | tuple)
+        }
+
+    def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
+        """Brings back what `get_state` gave."""
+        for key, value in state.items():
+            setattr(self, key, value)
+        self.image_shape_ = tuple(int(side) for side in state["image_shape_"])
+        self._check_model(model)
+        self._restore(model)
+
+
+def sample_of(reference: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+    """Takes at most `count` random images: the first ones of a user's file may all be of one class."""
+    return reference[np.random.RandomState(seed).permutation(len(reference))[:count]]
+
+
+Class = TypeVar("Class", bound=type[Statistic])
+
+
+def register(statistic: Class) -> Class:
+    """Makes a statistic known by its `name`; use it as a decorator."""
+    if not (inspect.isclass(statistic) and issubclass(statistic, Statistic)):
+        raise StatisticError(f"register takes a subclass of Statistic. Received: {statistic!r}")
+    if getattr(statistic, "scope", None) not in ("image", "batch"):
+        raise StatisticError(f'scope of {statistic.__name__} must be "image" or "batch"')
+    _registered[statistic.name] = statistic
+    return statistic
+
+
+def names() -> tuple[str, ...]:
+    """Names of all known statistics."""
+    return tuple(dict.fromkeys([*_BUILT_IN, *_registered]))
+
+
+def get(statistic: "str | Statistic", **config: Any) -> Statistic:
+    """Returns a statistic by name, or the given one as it is.
+
+    Example:
+        >>> tfbnood.statistics.get("bn_delta", r1=0.0, r2=0.5)
+    """
+    if isinstance(statistic, Statistic):
+        return statistic
+    if statistic not in _registered and statistic in _BUILT_IN:
+        importlib.import_module(_BUILT_IN[statistic])
+    if statistic not in _registered:
+        raise StatisticError(
+            f"statistic must be one of {', '.join(names())}. Received: {statistic!r}"
+        )
+    try:
+        return _registered[statistic](**config)
+    except TypeError as error:
+        raise StatisticError(f"{statistic} does not take these settings: {error}") from None
