@@ -5,6 +5,7 @@ import doctest
 import gzip
 import http.server
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -716,3 +717,78 @@ def test_mix_names_bad_arguments():
         data.mix(DIGITS[:0], DIGITS, 0.5, seed=0)
     with pytest.raises(DataError, match=r"seed must be an integer"):
         data.mix(DIGITS, DIGITS, 0.5, seed=-1)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3), (4, 12, 3)], ids=str)
+def test_photo_patches_have_the_shape_that_is_asked_for(shape):
+    patches = data.photo_patches(5, shape, seed=0)
+    assert patches.shape == (5, *shape)
+    assert patches.dtype == np.uint8
+    # Photographs, not blanks: every patch has some contrast.
+    assert patches.reshape(5, -1).std(axis=1).min() > 1
+
+
+def test_photo_patches_are_a_function_of_the_seed():
+    first, again, other = (data.photo_patches(6, (8, 8, 3), seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any(axis=(1, 2, 3)).all()
+    # More patches begin with the same ones.
+    np.testing.assert_array_equal(data.photo_patches(9, (8, 8, 3), seed=1)[:6], first)
+
+
+def test_photo_patches_in_colour_and_in_grey_are_the_same_places():
+    colour = data.photo_patches(20, (8, 8, 3), seed=0).astype(float)
+    grey = data.photo_patches(20, (8, 8, 1), seed=0)[..., 0].astype(float)
+    assert (np.ptp(colour, axis=-1) > 20).any()
+    luminance = colour @ [0.299, 0.587, 0.114]
+    assert np.abs(luminance - grey).max() < 6
+
+
+def test_a_photo_patch_is_the_mean_of_four_by_four_pixels():
+    from sklearn.datasets import load_sample_images
+
+    photos = load_sample_images().images
+    patch = data.photo_patches(1, (8, 8, 3), seed=0)[0]
+    best = np.inf
+    for photo in photos:
+        sums = np.pad(photo.astype(float).cumsum(0).cumsum(1), ((1, 0), (1, 0), (0, 0)))
+        means = (sums[4:, 4:] - sums[:-4, 4:] - sums[4:, :-4] + sums[:-4, :-4]) / 16
+        tall, wide = photo.shape[0] - 31, photo.shape[1] - 31
+        error = np.zeros((tall, wide))
+        for row, column in np.ndindex(8, 8):
+            top, left = 4 * row, 4 * column
+            near = means[top : top + tall, left : left + wide] - patch[row, column]
+            error = np.maximum(error, np.abs(near).max(axis=-1))
+        best = min(best, error.min())
+    assert best < 4  # Decoders differ by a few grey values.
+
+
+def test_describe_says_where_and_how_many(no_folder):
+    line = data.describe(["digits"])
+    assert line.split() == [
+        *("digits", "8×8×1", "1100", "train,", "300", "calibration,", "397", "test;"),
+        *("scikit-learn's", "load_digits"),
+    ]
+
+
+def test_describe_says_of_what_is_missing_how_to_get_it(no_folder, offline):
+    found, missing = data.describe(["digits", "nothing_like_it"]).splitlines()
+    assert found.startswith("digits ")
+    assert missing.startswith("nothing_like_it not here: ")
+    rows = json.loads(data.describe(["nothing_like_it", "digits"], as_json=True))
+    assert [row["name"] for row in rows] == ["nothing_like_it", "digits"]
+    assert "nothing_like_it.npz" in rows[0]["error"]
+    assert rows[1]["test"] == 397
+
+
+def test_describe_reads_the_folder(tmp_path):
+    save(tmp_path / "mine.npz", DIGITS[:40])
+    (row,) = json.loads(data.describe(["mine"], data_dir=tmp_path, as_json=True))
+    assert row == {
+        "name": "mine",
+        "shape": [8, 8, 1],
+        "train": 18,
+        "calibration": 2,
+        "test": 20,
+        "source": str(tmp_path / "mine.npz"),
+    }

@@ -7,24 +7,41 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["atomic_path", "write_json"]
+from tfbnood.errors import TfbnoodError
+
+__all__ = ["atomic_path", "remove_partials", "write_json"]
+
+_PARTIAL = ".partial-"
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a temporary path in the same folder; on success it replaces `path`, on an error it is removed."""
+    """Gives a temporary path in the same folder; on success it replaces `path`, on an error it is removed.
+
+    Raises:
+        TfbnoodError: there is no room, no permission or the like.
+    """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays: Keras and NumPy choose the format by it.
-    temporary = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    temporary = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
     try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise TfbnoodError(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+def remove_partials(folder: str | os.PathLike) -> None:
+    """Removes what a process that was killed while it wrote has left in a folder."""
+    for path in pathlib.Path(folder).glob(f"{_PARTIAL}*"):
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: str | os.PathLike, content: Any) -> None:
     """Writes readable JSON, atomically."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")

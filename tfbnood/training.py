@@ -5,9 +5,16 @@ epoch, noise and dropout from the seed and the optimiser's step. A checkpoint is
 the optimiser; nothing else has a state.
 """
 
+import concurrent.futures
+import contextlib
 import json
+import math
 import pathlib
+import shlex
+import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,14 +25,38 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfbnood.data import Dataset
-from tfbnood.errors import TfbnoodError
-from tfbnood.files import atomic_path, write_json
+from tfbnood.errors import TfbnoodError, TrainingDivergedError
+from tfbnood.files import atomic_path, remove_partials, write_json
 from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
 from tfbnood.provenance import array_sha256, machine, versions
 
-__all__ = ["MODELS", "batches", "train"]
+__all__ = ["MODELS", "ConstantThenDecay", "batches", "train"]
 
 MODELS: dict[str, type[LikelihoodModel]] = {"realnvp": RealNVP, "vae": VAE, "pixelcnn": PixelCNN}
+
+
+@keras.saving.register_keras_serializable(package="tfbnood")
+class ConstantThenDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that is constant for two thirds of the steps, then falls linearly to a hundredth.
+
+    The end settles the weights, and with them the moving moments, which lag behind weights that move: evaluation and
+    training mode then agree on in-distribution images.
+
+    Args:
+        peak: the constant rate.
+        steps: of the whole training.
+    """
+
+    def __init__(self, peak: float, steps: int):
+        self.peak = peak
+        self.steps = steps
+
+    def __call__(self, step):
+        done = tf.cast(step, tf.float32) / self.steps
+        return self.peak * tf.clip_by_value(3.0 * (1.0 - done), 0.01, 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"peak": self.peak, "steps": self.steps}
 
 
 def train(
@@ -51,10 +82,10 @@ def train(
         dataset: from `tfbnood.data`.
         model: `realnvp`, `vae` or `pixelcnn`.
         preset: a size, e.g. `cpu-grey`.
-        steps: optimiser steps in all, those of earlier calls included.
+        steps: optimiser steps in all, those before an interruption included.
         out: the run's folder.
         batch_size: Defaults to 64, the paper's.
-        learning_rate: of Adam.
+        learning_rate: of Adam, before the decay of `ConstantThenDecay`.
         seed: of weights, noise and the order of images.
         jit: use XLA: a minute to compile, then faster.
         checkpoint_every: steps between checkpoints.
@@ -62,11 +93,12 @@ def train(
 
     Returns:
         The trained model, as loaded from `model.keras` by `keras.models.load_model`.
+
+    Raises:
+        TfbnoodError: an argument is out of range, or the folder holds something else than this run.
+        TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
     """
-    if model not in MODELS:
-        raise TfbnoodError(f"model must be one of {', '.join(MODELS)}. Received: {model!r}")
-    if steps < 1:
-        raise TfbnoodError(f"steps must be at least 1. Received: steps={steps}")
+    _check_arguments(model, steps, batch_size, learning_rate, seed, checkpoint_every)
     out = pathlib.Path(out)
     settings = {
         "data": dataset.name,
@@ -75,42 +107,31 @@ def train(
         "image_shape": list(dataset.image_shape),
         "model": model,
         "preset": preset,
+        "steps": steps,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "seed": seed,
         "jit": jit,
     }
     run = _start_or_resume(out, settings)
-    network = _restore(out, settings)
+    # In a thread of its own, where Keras counts names from the start, as in a new process: the order in which
+    # TensorFlow's graph optimiser adds numbers up depends on the names of layers.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        network = thread.submit(_restore, out, settings).result()
     step = int(network.optimizer.iterations)
-    if step > steps:
-        raise TfbnoodError(
-            f"steps must be at least what {out} has done already, {step}. Received: steps={steps}"
-        )
-    run.update(steps=steps, source=dataset.source, versions=versions(), machine=machine())
+    run.update(
+        command=_command(settings, out),
+        checkpoint_every=checkpoint_every,
+        source=dataset.source,
+        versions=versions(),
+        machine=machine(),
+    )
     write_json(out / "run.json", run)
-
-    began, seconds_before = time.monotonic(), run.get("seconds", 0.0)
-    with _Reporter(step, steps, out / "logs", progress) as reporter:
-        while step < steps:
-            count = min(checkpoint_every - step % checkpoint_every, steps - step)
-            try:
-                network.fit(
-                    _as_tf_data(dataset.train, batch_size, seed, step),
-                    steps_per_epoch=count,
-                    verbose=0,
-                    callbacks=[reporter],
-                )
-            finally:
-                # Also on Ctrl-C, which Python delivers between two steps: every finished step is kept.
-                _save_checkpoint(network, out)
-                run["seconds"] = round(seconds_before + time.monotonic() - began, 1)
-                write_json(out / "run.json", run)
-            step = int(network.optimizer.iterations)
-
-    run["result"] = _result(network, dataset)
+    if step < steps:
+        _fit(network, dataset.train, run, out, progress)
     with atomic_path(out / "model.keras") as path:
         network.save(path)
+    run["result"] = _result(network, dataset)
     write_json(out / "run.json", run)
     return network
 
@@ -131,6 +152,59 @@ def batches(
             step += 1
 
 
+def _fit(
+    network: LikelihoodModel,
+    images: np.ndarray,
+    run: dict[str, Any],
+    out: pathlib.Path,
+    progress: bool,
+) -> None:
+    steps, every = run["steps"], run["checkpoint_every"]
+    step = int(network.optimizer.iterations)
+    began, seconds_before = time.monotonic(), run.get("seconds", 0.0)
+
+    def save() -> None:
+        with _ctrl_c_waits():
+            with atomic_path(out / "checkpoint.keras") as path:
+                network.save(path)
+            run["seconds"] = round(seconds_before + time.monotonic() - began, 1)
+            write_json(out / "run.json", run)
+
+    with _Reporter(step, steps, out / "logs", progress) as reporter:
+        while step < steps:
+            try:
+                network.fit(
+                    _as_tf_data(images, run["batch_size"], run["seed"], step),
+                    steps_per_epoch=min(every - step % every, steps - step),
+                    verbose=0,
+                    callbacks=[reporter],
+                )
+            except TrainingDivergedError:
+                raise  # The weights are worthless: the checkpoint before them stays.
+            except BaseException:
+                # Ctrl-C above all, which Python delivers between two steps: every finished step is kept.
+                save()
+                raise
+            save()
+            step = int(network.optimizer.iterations)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Holds Ctrl-C back until the block is done, so that an impatient second one does not spoil it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only.
+        return
+    waiting = []
+    before = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        if waiting:
+            signal.raise_signal(waiting[0])
+
+
 def _as_tf_data(images: np.ndarray, batch_size: int, seed: int, first_step: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(
         lambda: batches(images, batch_size, seed, first_step=first_step),
@@ -139,17 +213,40 @@ def _as_tf_data(images: np.ndarray, batch_size: int, seed: int, first_step: int)
     )
 
 
+def _check_arguments(
+    model: str, steps: int, batch_size: int, learning_rate: float, seed: int, checkpoint_every: int
+) -> None:
+    if model not in MODELS:
+        raise TfbnoodError(f"model must be one of {', '.join(MODELS)}. Received: model={model!r}")
+    counts = {"steps": steps, "batch_size": batch_size, "checkpoint_every": checkpoint_every}
+    for name, value in counts.items():
+        if value < 1:
+            raise TfbnoodError(f"{name} must be at least 1. Received: {name}={value}")
+    if not 0 < learning_rate < math.inf:
+        raise TfbnoodError(
+            f"learning_rate must be positive and finite. Received: learning_rate={learning_rate}"
+        )
+    if not 0 <= seed < 2**31:
+        raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
+
+
 def _start_or_resume(out: pathlib.Path, settings: dict[str, Any]) -> dict[str, Any]:
+    if out.exists() and not out.is_dir():
+        raise TfbnoodError(f"out must be a folder. Received: {out}, which is a file")
+    # A kill may have left some, even before there was a run.json.
+    remove_partials(out)
     path = out / "run.json"
     if not path.exists():
         if out.exists() and any(out.iterdir()):
             raise TfbnoodError(
                 f"out must be a new or empty folder, or that of an earlier run. Received: {out}"
             )
-        return {"command": " ".join(["tfbnood", *sys.argv[1:]]), **settings}
+        return {"command": "", **settings}
     try:
-        run = json.loads(path.read_text())
-    except ValueError as error:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(run, dict):
+            raise ValueError(f"a {type(run).__name__} instead of an object")
+    except (OSError, ValueError) as error:
         raise TfbnoodError(
             f"{path} is not readable as JSON ({error}); remove the folder to start again"
         ) from None
@@ -165,32 +262,41 @@ def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
     checkpoint = out / "checkpoint.keras"
     if checkpoint.exists():
         try:
-            network = keras.models.load_model(checkpoint)
+            return keras.models.load_model(checkpoint)
         except Exception as error:  # Keras raises many kinds for a damaged archive.
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise TfbnoodError(
-                f"{checkpoint} cannot be loaded ({error}); remove it to start again"
+                f"{checkpoint} cannot be loaded ({reason}); remove it to start again"
             ) from None
-    else:
-        network = MODELS[settings["model"]].from_preset(
-            settings["preset"], tuple(settings["image_shape"]), seed=settings["seed"]
-        )
-    if not checkpoint.exists() or network.jit_compile != settings["jit"]:
-        network.compile(
-            keras.optimizers.Adam(settings["learning_rate"], global_clipnorm=100.0),
-            jit_compile=settings["jit"],
-        )
+    network = MODELS[settings["model"]].from_preset(
+        settings["preset"], tuple(settings["image_shape"]), seed=settings["seed"]
+    )
+    network.compile(
+        keras.optimizers.Adam(
+            ConstantThenDecay(settings["learning_rate"], settings["steps"]), global_clipnorm=100.0
+        ),
+        jit_compile=settings["jit"],
+    )
     return network
 
 
-def _save_checkpoint(network: LikelihoodModel, out: pathlib.Path) -> None:
-    with atomic_path(out / "checkpoint.keras") as path:
-        network.save(path)
+def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
+    """The shell line as it was typed, or for a call from Python one that does the same."""
+    if pathlib.Path(sys.argv[0]).stem in ("tfbnood", "cli"):
+        return shlex.join(["tfbnood", *sys.argv[1:]])
+    names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed")
+    words = [w for name in names for w in (f"--{name.replace('_', '-')}", str(settings[name]))]
+    words += ["--jit" if settings["jit"] else "--no-jit", "--out", str(out)]
+    return shlex.join(["tfbnood", "train", *words])
 
 
 def _result(network: LikelihoodModel, dataset: Dataset, most: int = 1000) -> dict[str, Any]:
-    images = dataset.test[:most]
+    # Data of one's own may have no test set; that is no reason to fail after the training.
+    split = "test" if "test" in dataset.splits else "calibration"
+    images = dataset.splits[split][:most]
     return {
-        "test_images": len(images),
+        "split": split,
+        "images": len(images),
         "bits_per_dim_evaluation_mode": float(network.bits_per_dim(images).mean()),
         "bits_per_dim_training_mode": float(network.bits_per_dim(images, training=True).mean()),
     }
@@ -201,11 +307,21 @@ class _Reporter(keras.callbacks.Callback):
 
     def __init__(self, step: int, steps: int, logs: pathlib.Path, progress: bool):
         super().__init__()
-        self._terminal = progress and sys.stderr.isatty()
-        self._lines = progress and not self._terminal
+        terminal = progress and sys.stderr.isatty()
+        self._lines = progress and not terminal
         self._steps = steps
         self._first, self._began = step, time.monotonic()
-        self._bar = tqdm(total=steps, initial=step, unit="step", disable=not self._terminal)
+        columns, lines = shutil.get_terminal_size()
+        self._bar = tqdm(
+            total=steps,
+            initial=step,
+            unit="step",
+            # Not left to tqdm, which draws nothing on a terminal that does not know its size.
+            ncols=min(columns - 1, 100),
+            nrows=lines,
+            disable=not terminal,
+            postfix="compiling",
+        )
         self._writer = tf.summary.create_file_writer(str(logs))
 
     def __enter__(self):
@@ -216,9 +332,8 @@ class _Reporter(keras.callbacks.Callback):
         self._writer.close()
 
     def on_train_batch_end(self, batch, logs=None):
+        self._bar.set_postfix_str(f"{logs['bits_per_dim']:.3f} bits/dim", refresh=False)
         self._bar.update()
-        if batch % 10 == 0:
-            self._bar.set_postfix_str(f"{logs['bits_per_dim']:.3f} bits/dim")
 
     def on_epoch_end(self, epoch, logs=None):
         step = int(self.model.optimizer.iterations)
@@ -227,11 +342,11 @@ class _Reporter(keras.callbacks.Callback):
                 tf.summary.scalar(name, value)
         self._writer.flush()
         if self._lines:
-            speed = (time.monotonic() - self._began) / (step - self._first)
-            left = (self._steps - step) * speed / 60
+            seconds = (time.monotonic() - self._began) / (step - self._first)
+            left = tqdm.format_interval((self._steps - step) * seconds)
             print(
                 f"step {step}/{self._steps}: {logs['bits_per_dim']:.3f} bits/dim, "
-                f"{speed:.2f} s/step, {left:.0f} min left",
+                f"{seconds:.2f} s/step, {left} left",
                 file=sys.stderr,
                 flush=True,
             )

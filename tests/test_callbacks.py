@@ -1,0 +1,210 @@
+import copy
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbnood
+from tfbnood import data, statistics
+from tfbnood.callbacks import OodEvaluation
+from tfbnood.errors import DataError, StatisticError
+from tfbnood.metrics import auroc
+
+DIGITS = data.load("digits")
+OUTLIERS = {
+    "inverted": 255 - DIGITS.test[:128],
+    "photos": data.photo_patches(128, (8, 8, 1), seed=0),
+}
+
+
+class Brought(keras.Model):
+    """A user's own Keras model: stock batch normalisation, stateful dropout, log_prob(images, training=…)."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = keras.layers.Conv2D(4, 3, padding="same")
+        self.norm = keras.layers.BatchNormalization()
+        self.drop = keras.layers.Dropout(0.5, seed=1)
+        self.out = keras.layers.Conv2D(1, 3, padding="same")
+        self.traces = 0
+
+    def call(self, images, training=False):
+        pixels = tf.cast(images, tf.float32) / 255
+        hidden = tf.nn.relu(self.norm(self.hidden(pixels), training=training))
+        mean = self.out(self.drop(hidden, training=training))
+        return -tf.reduce_sum((pixels - mean) ** 2, axis=(1, 2, 3))
+
+    def log_prob(self, images, training=False):
+        self.traces += 1
+        return self(images, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return -tf.reduce_mean(y_pred)
+
+
+def _fit(callbacks=(), *, epochs=2):
+    keras.utils.set_random_seed(0)
+    model = Brought()
+    model.compile(keras.optimizers.Adam(1e-2))
+    history = model.fit(
+        DIGITS.train[:256], batch_size=64, epochs=epochs, verbose=0, callbacks=list(callbacks)
+    )
+    return model, history.history
+
+
+def _variables(model):
+    return [variable.numpy() for variable in [*model.variables, *model.optimizer.variables]]
+
+
+def _assert_same(one, other):
+    for value, expected in zip(one, other, strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+class Recorder(keras.callbacks.Callback):
+    """What a callback later in the list finds in the logs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append(dict(logs))
+
+
+def test_history_and_later_callbacks_have_the_auroc_of_the_present_weights():
+    recorder = Recorder()
+    model, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=100), recorder])
+    assert [logs["ood_auroc_photos"] for logs in recorder.seen] == history["ood_auroc_photos"]
+    # By hand, with the final weights: the random half of the inliers that is not the reference, 100 of each.
+    order = np.random.RandomState(0).permutation(397)
+    reference, rest = DIGITS.test[np.sort(order[:198])], DIGITS.test[np.sort(order[198:])]
+    delta = statistics.get("bn_delta").fit(model, reference)
+    for name, images in OUTLIERS.items():
+        pools = [
+            pool[np.sort(np.random.RandomState(0).permutation(len(pool))[:100])]
+            for pool in (rest, images)
+        ]
+        scores = np.concatenate([delta.score(pool) for pool in pools])
+        expected = auroc(np.arange(200) >= 100, scores)
+        assert history[f"ood_auroc_{name}"][-1] == pytest.approx(expected, abs=1e-9)
+
+
+def test_training_with_the_callback_is_bit_identical_to_one_without():
+    with_callback, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS)])
+    without, plain = _fit()
+    _assert_same(_variables(with_callback), _variables(without))
+    assert history["loss"] == plain["loss"]
+
+
+def test_training_of_a_pixelcnn_with_dropout_is_bit_identical_with_the_callback():
+    model = tfbnood.models.PixelCNN((8, 8, 1), filters=4, blocks=1, mixtures=1, dropout=0.5)
+    model.compile()
+    start = _variables(model)
+    ends = []
+    for callbacks in ([], [OodEvaluation(DIGITS.test, OUTLIERS, n=64)]):
+        for variable, value in zip(
+            [*model.variables, *model.optimizer.variables], start, strict=True
+        ):
+            variable.assign(value)
+        keras.utils.set_random_seed(0)
+        model.fit(DIGITS.train[:128], epochs=2, verbose=0, callbacks=callbacks)
+        ends.append(_variables(model))
+    _assert_same(*ends)
+    assert any((one != other).any() for one, other in zip(start, ends[0], strict=True))
+
+
+def test_random_streams_of_numpy_and_python_stay_where_they_were():
+    callback = OodEvaluation(DIGITS.test, OUTLIERS, n=64)
+    callback.set_model(Brought())
+    callback.model(DIGITS.test[:2])
+    np.random.seed(3)
+    expected = np.random.random()
+    np.random.seed(3)
+    callback.on_train_begin()
+    callback.on_epoch_end(0, {})
+    assert np.random.random() == expected
+
+
+def test_the_model_is_traced_once_a_training_and_not_once_an_epoch():
+    traces = []
+
+    class Count(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            traces.append(self.model.traces)
+
+    _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64), Count()], epochs=4)
+    assert traces[0] > 0
+    assert len(set(traces)) == 1
+
+
+def test_a_statistic_that_learns_from_the_model_follows_its_weights():
+    model, history = _fit(
+        [OodEvaluation(DIGITS.test, OUTLIERS, statistic="t_perm", reference=DIGITS.train)]
+    )
+    t_perm = statistics.get("t_perm").fit(model, DIGITS.train)
+    pools = [
+        pool[np.sort(np.random.RandomState(0).permutation(len(pool))[:256])]
+        for pool in (DIGITS.test, OUTLIERS["photos"])
+    ]
+    scores = np.concatenate([t_perm.score(pool) for pool in pools])
+    expected = auroc(np.arange(len(scores)) >= 256, scores)
+    assert history["ood_auroc_photos"][-1] == pytest.approx(expected, abs=1e-9)
+
+
+def test_epochs_in_between_repeat_the_last_value():
+    _, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64, every=2)], epochs=5)
+    _, every_epoch = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64)], epochs=5)
+    values = every_epoch["ood_auroc_photos"]
+    expected = [values[0], values[1], values[1], values[3], values[3]]
+    assert history["ood_auroc_photos"] == expected
+
+
+def test_a_deep_copy_before_and_after_use_gives_the_same_values(tmp_path):
+    original = OodEvaluation(DIGITS.test, OUTLIERS, n=64)
+    copied = copy.deepcopy(original)
+    _, first = _fit([original], epochs=1)
+    _, second = _fit([copied], epochs=1)
+    _, again = _fit([original], epochs=1)
+    assert first == second == again
+
+
+def test_early_stopping_and_checkpoints_monitor_it_without_a_warning(tmp_path):
+    stop = keras.callbacks.EarlyStopping("ood_auroc_photos", mode="max", patience=1, min_delta=2)
+    best = keras.callbacks.ModelCheckpoint(
+        tmp_path / "best.weights.h5",
+        "ood_auroc_photos",
+        mode="max",
+        save_best_only=True,
+        save_weights_only=True,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64), stop, best], epochs=5)
+    assert len(history["loss"]) == 2  # an AUROC cannot rise by 2
+    assert (tmp_path / "best.weights.h5").is_file()
+
+
+def test_scores_that_are_not_finite_are_no_reason_to_end_a_training():
+    callback = OodEvaluation(DIGITS.test, OUTLIERS, n=64)
+    model, _ = _fit()
+    model.out.bias.assign([np.inf])
+    callback.set_model(model)
+    callback.on_train_begin()
+    with pytest.warns(UserWarning, match="not finite"):
+        callback.on_epoch_end(0, logs := {})
+    assert np.isnan(logs["ood_auroc_photos"])
+
+
+def test_what_cannot_be_used_is_said_before_the_training():
+    for settings, said in [({"every": 0}, "every=0"), ({"n": 0}, "n=0"), ({"seed": -1}, "seed=-1")]:
+        with pytest.raises(DataError, match=said):
+            OodEvaluation(DIGITS.test, OUTLIERS, **settings)
+    with pytest.raises(DataError, match="outliers must be a dict"):
+        OodEvaluation(DIGITS.test, OUTLIERS["photos"])
+    with pytest.raises(StatisticError, match="Received: 'entropy'"):
+        OodEvaluation(DIGITS.test, OUTLIERS, statistic="entropy")
+    with pytest.raises(StatisticError, match="at least two"):
+        _fit([OodEvaluation(DIGITS.test, OUTLIERS, statistic="waic")])

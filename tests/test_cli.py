@@ -1,0 +1,151 @@
+"""The command line: helpful, one-line errors, exit codes that scripts can rely on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tfbnood import cli
+from tfbnood.models.presets import PRESETS
+from tfbnood.training import MODELS
+
+LINE = "train --data digits --model vae --preset tiny --steps 1 --batch-size 8 --out"
+TRAIN = LINE.split()
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["data"], ["train"]], ids=str)
+def test_help_says_what_it_does_and_lists_every_option(command, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([*command, "--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {' '.join(['tfbnood', *command])} ")
+    options = {
+        (): ["--version", "demo", "data", "train"],
+        ("demo",): ["--out", "--steps"],
+        ("data",): ["--data-dir", "--json"],
+        ("train",): [
+            *("--data", "--model", "--preset", "--steps", "--out", "--batch-size", "--seed"),
+            *("--learning-rate", "--jit", "--no-jit", "--checkpoint-every"),
+        ],
+    }[tuple(command)]
+    assert [option for option in options if option not in text] == []
+
+
+def test_the_choices_are_those_of_the_package():
+    # Written out in cli.py, so that --help need not import TensorFlow.
+    assert tuple(MODELS) == cli.MODEL_NAMES
+    for presets in PRESETS.values():
+        assert set(presets) == set(cli.PRESET_NAMES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "fly",
+        "train",
+        "train --data digits --preset tiny --out x",
+        "train --data digits --preset tiny --steps 1",
+        "train --preset tiny --steps 1 --out x",
+        "train --data digits --steps 1 --out x",
+        "train --data digits --preset tiny --steps many --out x",
+        "train --data digits --preset tiny --steps 1 --out x --model gan",
+        "train --data digits --preset huge --steps 1 --out x",
+        "demo --steps many",
+    ],
+)
+def test_missing_and_wrong_arguments_are_exit_code_2(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(words.split())
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("tfbnood")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--data", "no_such_data"], "no_such_data"),
+        (["--steps", "0"], "steps must be at least 1"),
+        (["--batch-size", "0"], "batch_size must be at least 1"),
+        (["--data-dir", "not there"], "not there"),
+        (["--out", "/dev/null/run"], "/dev/null/run"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_exit_code_2(change, message, capsys, tmp_path):
+    assert cli.main([*TRAIN, str(tmp_path / "run"), *change]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("tfbnood: ")
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_data", interrupted)
+    assert cli.main(["data"]) == 130
+    assert capsys.readouterr().err == "tfbnood: interrupted\n"
+
+
+def test_data_as_json(capsys):
+    assert cli.main(["data", "digits", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "name": "digits",
+            "shape": [8, 8, 1],
+            "train": 1100,
+            "calibration": 300,
+            "test": 397,
+            "source": "scikit-learn's load_digits",
+        }
+    ]
+
+
+def test_train_from_the_shell_says_what_it_made_and_nothing_else(tmp_path, monkeypatch):
+    # TensorFlow's own log lines included, whatever the caller's level.
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "tfbnood.cli", *TRAIN, "run"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "trained vae: run/model.keras, run/run.json\n"
+    (line,) = run.stderr.splitlines()
+    assert line.startswith("step 1/1: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert written["command"] == f"tfbnood {' '.join(TRAIN)} run"
+
+
+def test_only_the_cpp_log_is_kept_back(capfd):
+    def noisy():
+        print("I0000 00:00:1794798675.480496    2695 port.cc:153] oneDNN", file=sys.stderr)
+        print("WARNING: All log messages before absl::InitializeLog() is called", file=sys.stderr)
+        print("E: a Python error", file=sys.stderr)
+        raise ImportError("broken")
+
+    with pytest.raises(ImportError, match="broken"):
+        cli._without_cpp_log(noisy)
+    print("after", file=sys.stderr)
+    assert capfd.readouterr().err == "E: a Python error\nafter\n"
+
+
+def test_the_log_can_be_asked_for(monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    before = list(sys.meta_path)
+    with cli._quiet_tensorflow():
+        assert sys.meta_path == before
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    with cli._quiet_tensorflow():
+        assert sys.meta_path != before
+    assert sys.meta_path == before

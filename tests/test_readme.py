@@ -1,0 +1,47 @@
+"""What README.md shows can be typed in as it stands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tfbnood import cli
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def shell_lines() -> list[list[str]]:
+    return [
+        shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_blocks_run(code):
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    # What the comments claim.
+    assert names["images"].shape == (16, 8, 8, 1)
+    assert names["images"].dtype == "uint8"
+    assert names["moving"].shape == names["batch"].shape == (64,)
+    assert 0 < names["model"].bits_per_dim(names["x"].test).mean() < 8
+
+
+def test_every_command_is_one_that_exists():
+    lines = shell_lines()
+    assert [line[0] for line in lines if line].count("tfbnood") >= 2
+    for line in lines:
+        if line and line[0] == "tfbnood" and "--help" not in line:
+            arguments = cli._parser().parse_args(line[1:])
+            assert callable(arguments.run)
+        elif line and line[0] == "tfbnood":
+            with pytest.raises(SystemExit) as exit_:
+                cli.main(line[1:])
+            assert exit_.value.code == 0
+        elif line:
+            assert (Path(__file__).resolve().parents[1] / line[0]).is_file()
