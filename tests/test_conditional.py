@@ -80,7 +80,8 @@ def test_draws_average_away_the_choice_of_companions(conditional, digits):
     assert spread(8) < 0.6 * spread(1)
 
 
-def test_all_ratios_share_one_compilation_and_change_no_variable(model, digits):
+def test_all_ratios_share_one_compilation_and_change_no_variable(digits):
+    model = trained_brought_model(digits.train)
     conditional = ConditionalLogProb(model, digits.train, batch_size=16)
     before = [variable.numpy() for variable in model.variables]
     for ratio in (0.0, 0.01, 0.1, 0.5, 0.9, 1.0):

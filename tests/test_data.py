@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn.datasets
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
@@ -724,8 +725,7 @@ def test_photo_patches_have_the_shape_that_is_asked_for(shape):
     patches = data.photo_patches(5, shape, seed=0)
     assert patches.shape == (5, *shape)
     assert patches.dtype == np.uint8
-    # Photographs, not blanks: every patch has some contrast.
-    assert patches.reshape(5, -1).std(axis=1).min() > 1
+    assert patches.std() > 20  # Photographs, not blanks.
 
 
 def test_photo_patches_are_a_function_of_the_seed():
@@ -745,9 +745,9 @@ def test_photo_patches_in_colour_and_in_grey_are_the_same_places():
 
 
 def test_a_photo_patch_is_the_mean_of_four_by_four_pixels():
-    from sklearn.datasets import load_sample_images
-
-    photos = load_sample_images().images
+    folder = Path(sklearn.datasets.__file__).parent / "images"
+    photos = [tf.io.decode_jpeg(path.read_bytes()).numpy() for path in folder.glob("*.jpg")]
+    assert len(photos) == 2
     patch = data.photo_patches(1, (8, 8, 3), seed=0)[0]
     best = np.inf
     for photo in photos:
@@ -760,7 +760,7 @@ def test_a_photo_patch_is_the_mean_of_four_by_four_pixels():
             near = means[top : top + tall, left : left + wide] - patch[row, column]
             error = np.maximum(error, np.abs(near).max(axis=-1))
         best = min(best, error.min())
-    assert best < 4  # Decoders differ by a few grey values.
+    assert best <= 0.5 + 1e-6  # There is one place where all 64 means round to it.
 
 
 def test_describe_says_where_and_how_many(no_folder):

@@ -1,6 +1,6 @@
 """`tfbnood demo` does the whole job, shows it, and can be stopped like any run."""
 
-import json
+import re
 
 import numpy as np
 import pytest
@@ -10,27 +10,36 @@ from tfbnood import training
 from tfbnood.demo import demo, save_grid
 from tfbnood.models import VAE
 
+NUMBERS = r"^   (\S.{25})" + 3 * r" +(-?\d+\.\d\d)" + "$"
 
-def test_demo_writes_samples_prints_four_sets_and_resumes(tmp_path, capsys, monkeypatch):
+
+def test_demo_goes_on_after_ctrl_c_writes_samples_and_prints_four_sets(
+    tmp_path, capsys, monkeypatch
+):
+    class Stopped(training._Reporter):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
     # A VAE under the name: what is tested is the demo, and a RealNVP takes ten times as long to trace.
     monkeypatch.setitem(training.MODELS, "realnvp", VAE)
-    demo(tmp_path, steps=1)
-    first = capsys.readouterr().out
-    assert tf.io.decode_png((tmp_path / "samples.png").read_bytes()).shape == (8 * 64, 8 * 64, 1)
-    rows = [line for line in first.splitlines() if len(line.split()) > 3 and "." in line[-6:]]
-    table = {line[3:29].strip(): [float(word) for word in line[29:].split()] for line in rows[-5:]}
-    table = {name: values for name, values in table.items() if len(values) == 3}
-    assert len(table) == 4
-    for moving, batch, difference in table.values():
-        assert 0 < moving < 100
-        assert difference == pytest.approx(batch - moving, abs=0.011)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_Reporter", Stopped)
+        with pytest.raises(KeyboardInterrupt):
+            demo(tmp_path, steps=2)
+    assert not (tmp_path / "samples.png").exists()
 
     demo(tmp_path, steps=2)
-    assert "for 2 steps" in capsys.readouterr().out
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run["steps"] == 2
+    captured = capsys.readouterr()
+    assert "step 2/2" in captured.err
     # One log a call: the second went on in the folder of the first.
     assert len(list((tmp_path / "run" / "logs").iterdir())) == 2
+    assert tf.io.decode_png((tmp_path / "samples.png").read_bytes()).shape == (8 * 64, 8 * 64, 1)
+    table = re.findall(NUMBERS, captured.out, re.MULTILINE)
+    names = [name.split()[-1] for name, *_ in table]
+    assert names == ["(test)", "90–270°", "inverted", "patches"]
+    for moving, batch, difference in ([float(word) for word in words] for _, *words in table):
+        assert 0 < moving < 100
+        assert difference == pytest.approx(batch - moving, abs=0.011)
 
 
 @pytest.mark.parametrize(("n", "rows", "columns"), [(1, 1, 1), (4, 2, 2), (5, 2, 3), (7, 3, 3)])

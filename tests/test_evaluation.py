@@ -175,6 +175,17 @@ def test_a_bare_model_gives_half_of_the_inliers_to_the_reference(model):
     assert result == evaluate(model, INLIERS, {"photos": OUTLIERS["photos"]}, n=64)
 
 
+def test_a_loaded_detector_keeps_its_own_statistic_and_fits_others_to_half_of_the_inliers(tmp_path):
+    made = tfbnood.Detector(None, "pixel_knn", reference=DIGITS.train, neighbours=3)
+    made.save(tmp_path / "detector")
+    loaded = tfbnood.Detector.load(tmp_path / "detector")
+    result = evaluate(loaded, INLIERS, OUTLIERS, statistics=["pixel_knn", "pixel_pca"])
+    assert result.statistics["pixel_knn"]["config"]["neighbours"] == 3
+    assert "half of the inliers" in result.reference
+    assert {row.inliers for row in result.rows} == {199}
+    assert "half" not in evaluate(loaded, INLIERS, OUTLIERS).reference
+
+
 def test_half_of_the_inliers_as_reference_leaves_the_other_half_for_the_test():
     alone = Brightness(calls=(calls := []))
     seen = {}

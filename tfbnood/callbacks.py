@@ -91,11 +91,12 @@ class OodEvaluation(keras.callbacks.Callback):
     def _evaluate(self) -> dict[str, float]:
         statistic = self._up_to_date()
         try:
-            inliers = statistic.score(self.inliers)
-            return {
-                f"ood_auroc_{name}": _auroc(inliers, statistic.score(images))
-                for name, images in self.outliers.items()
-            }
+            with np.errstate(invalid="ignore"):  # inf − inf; the statistic says so itself
+                inliers = statistic.score(self.inliers)
+                return {
+                    f"ood_auroc_{name}": _auroc(inliers, statistic.score(images))
+                    for name, images in self.outliers.items()
+                }
         except StatisticError as error:
             # Early weights may give outliers no finite likelihood: that is no reason to end a training.
             warnings.warn(f"no out-of-distribution AUROC in this epoch: {error}", stacklevel=2)

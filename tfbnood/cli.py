@@ -1,30 +1,24 @@
 """The command `tfbnood`. Heavy imports happen inside the subcommands, so that `--help` answers at once."""
 
 import argparse
-import contextlib
-import importlib.abc
-import importlib.machinery
-import os
-import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from tfbnood._version import __version__
 from tfbnood.errors import TfbnoodError
+from tfbnood.quiet import quiet_tensorflow
 
 __all__ = ["main"]
 
 MODEL_NAMES = ("realnvp", "vae", "pixelcnn")
 PRESET_NAMES = ("paper-grey", "paper-colour", "cpu-grey", "cpu-colour", "tiny")
-_CPP_LOG = re.compile(rb"[IWE]\d{4} \d\d:\d\d:|WARNING: All log messages before absl::")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; a mistake of the user's is one line on standard error and exit code 2."""
     arguments = _parser().parse_args(argv)
     try:
-        with _quiet_tensorflow():
+        with quiet_tensorflow():
             return arguments.run(arguments) or 0
     except TfbnoodError as error:
         print(f"tfbnood: {error}", file=sys.stderr)
@@ -32,51 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tfbnood: interrupted", file=sys.stderr)
         return 130
-
-
-@contextlib.contextmanager
-def _quiet_tensorflow() -> Iterator[None]:
-    """Keeps the C++ log of TensorFlow off the terminal, unless TF_CPP_MIN_LOG_LEVEL asks for it."""
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
-        yield
-        return
-    # The level does not reach what is said during the import: https://github.com/tensorflow/tensorflow/issues/100442
-    finder = _QuietImport()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _QuietImport(importlib.abc.MetaPathFinder):
-    """Whenever TensorFlow comes to be imported, sieves its C++ log from standard error meanwhile."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: _without_cpp_log(lambda: execute(module))
-        return spec
-
-
-def _without_cpp_log(action: Callable[[], None]) -> None:
-    with tempfile.TemporaryFile() as said:
-        sys.stderr.flush()
-        terminal = os.dup(2)
-        os.dup2(said.fileno(), 2)
-        try:
-            action()
-        finally:
-            sys.stderr.flush()
-            os.dup2(terminal, 2)
-            os.close(terminal)
-            said.seek(0)
-            for line in said:
-                if not _CPP_LOG.match(line):
-                    os.write(2, line)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_data(commands)
     _add_train(commands)
+    _add_calibrate(commands)
+    _add_score(commands)
+    _add_evaluate(commands)
     return parser
 
 
@@ -142,6 +94,68 @@ def _add_train(commands) -> None:
     command.set_defaults(run=_train)
 
 
+def _add_calibrate(commands) -> None:
+    command = commands.add_parser(
+        "calibrate",
+        help="make a detector of a trained model",
+        description="Makes a detector of a run of `tfbnood train`, calibrated on the run's held-out images.",
+    )
+    command.add_argument(
+        "run_folders", nargs="+", metavar="RUN", help="folder of a run; several for waic"
+    )
+    command.add_argument("--statistic", default="bn_delta", help="default: bn_delta")
+    command.add_argument("--images", type=int, help="held-out images to use (default: all)")
+    command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
+    command.add_argument("--out", required=True, help="folder of the detector")
+    command.set_defaults(run=_calibrate)
+
+
+def _add_score(commands) -> None:
+    command = commands.add_parser(
+        "score",
+        help="tell which images are out-of-distribution",
+        description="Scores a folder of PNG and JPEG images, an npz or an npy file, and lists the flagged images.",
+    )
+    command.add_argument("detector", help="folder of a detector")
+    command.add_argument("images", help="folder of images, .npz or .npy")
+    rates = command.add_mutually_exclusive_group()
+    rates.add_argument("--fpr", type=float, help="false-alarm rate (default: 0.01)")
+    rates.add_argument("--fdr", type=float, help="share of false alarms among the alarms, instead")
+    command.add_argument(
+        "--skip-unreadable", action="store_true", help="leave out files that are not images"
+    )
+    formats = command.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print JSON, all images")
+    formats.add_argument("--csv", action="store_true", help="print CSV, all images")
+    command.set_defaults(run=_score)
+
+
+def _add_evaluate(commands) -> None:
+    command = commands.add_parser(
+        "evaluate",
+        help="how well a detector tells data sets apart",
+        description="AUROC, AP and FPR at 95 % TPR of a detector, and bits per dimension in both modes.",
+    )
+    command.add_argument("detector", help="folder of a detector")
+    command.add_argument(
+        "--inliers", required=True, help="data set of the in-distribution test images"
+    )
+    command.add_argument(
+        "--outliers",
+        required=True,
+        nargs="+",
+        help="data sets; also rotation and inverted (made of the inliers) and photos (scikit-learn's)",
+    )
+    command.add_argument("--statistics", nargs="+", help="default: the detector's own")
+    command.add_argument("--contamination", nargs="+", type=float, default=[1.0], metavar="SHARE")
+    command.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
+    command.add_argument("--out", help="folder for results.json, .md and .png")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_evaluate)
+
+
 def _demo(arguments) -> None:
     from tfbnood.demo import demo
 
@@ -171,6 +185,49 @@ def _train(arguments) -> None:
         checkpoint_every=arguments.checkpoint_every,
     )
     print(f"trained {network.name}: {arguments.out}/model.keras, {arguments.out}/run.json")
+
+
+def _calibrate(arguments) -> None:
+    from tfbnood.commands import calibrate
+
+    calibrate(
+        arguments.run_folders,
+        statistic=arguments.statistic,
+        out=arguments.out,
+        images=arguments.images,
+        data_dir=arguments.data_dir,
+    )
+
+
+def _score(arguments) -> None:
+    from tfbnood.commands import score
+
+    style = "json" if arguments.json else "csv" if arguments.csv else "table"
+    score(
+        arguments.detector,
+        arguments.images,
+        fpr=arguments.fpr,
+        fdr=arguments.fdr,
+        skip_unreadable=arguments.skip_unreadable,
+        style=style,
+    )
+
+
+def _evaluate(arguments) -> None:
+    from tfbnood.commands import evaluate
+
+    evaluate(
+        arguments.detector,
+        arguments.inliers,
+        arguments.outliers,
+        statistics=arguments.statistics,
+        contamination=tuple(arguments.contamination),
+        n=arguments.n,
+        seed=arguments.seed,
+        data_dir=arguments.data_dir,
+        out=arguments.out,
+        as_json=arguments.json,
+    )
 
 
 if __name__ == "__main__":

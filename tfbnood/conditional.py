@@ -4,6 +4,7 @@ A batch of b holds `b1 = round(r·b)` test images, completed by `b − b1` refer
 moments of the batch. r = 0 is evaluation mode, r = 1 training mode.
 """
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,17 +25,25 @@ def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
     return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 
 
+_compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
 def frozen_log_prob(model: Any) -> Any:
     """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
 
-    Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
+    Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped. A model
+    is compiled once, whoever asks.
     """
+    if model not in _compiled:
+        # Weak: the function lives as long as the model, and must not keep it alive.
+        reference = weakref.ref(model)
 
-    def log_prob(images, training):
-        with keras.StatelessScope():
-            return model.log_prob(images, training=training)
+        def log_prob(images, training):
+            with keras.StatelessScope():
+                return reference().log_prob(images, training=training)
 
-    return tf.function(log_prob, autograph=False)
+        _compiled[model] = tf.function(log_prob, autograph=False)
+    return _compiled[model]
 
 
 class ConditionalLogProb:

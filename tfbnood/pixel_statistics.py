@@ -55,10 +55,10 @@ class PixelKnn(Statistic):
     name = "pixel_knn"
     scope = "image"
     needs_model = False
-    minimum_reference = 5
 
     def __init__(self, *, neighbours: int = 5, reference_images: int = 10_000):
         self.neighbours = neighbours
+        self.minimum_reference = neighbours
         self.reference_images = reference_images
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:

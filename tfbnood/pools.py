@@ -9,7 +9,7 @@ import numpy as np
 from tfbnood.errors import DataError
 from tfbnood.images import as_images
 
-__all__ = ["mix", "photo_patches", "rotate"]
+__all__ = ["mix", "mix_rows", "photo_patches", "rotate"]
 
 
 def rotate(images: Any, degrees: tuple[float, float] = (90, 270), *, seed: int) -> np.ndarray:
@@ -69,27 +69,32 @@ def mix(
     """
     inliers = as_images(inliers, name="inliers")
     outliers = as_images(outliers, inliers.shape[1:], name="outliers")
+    rows = mix_rows(len(inliers), len(outliers), fraction, seed=seed)
+    is_outlier = rows >= len(inliers)
+    pool = np.empty((len(rows), *inliers.shape[1:]), np.uint8)
+    pool[~is_outlier] = inliers[rows[~is_outlier]]
+    pool[is_outlier] = outliers[rows[is_outlier] - len(inliers)]
+    return pool, is_outlier
+
+
+def mix_rows(inliers: int, outliers: int, fraction: float, *, seed: int) -> np.ndarray:
+    """The rows that `mix` draws from so many inliers followed by so many outliers, in the pool's order."""
     if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < fraction <= 1:
         raise DataError(f"fraction must lie in (0, 1]. Received: fraction={fraction!r}")
-    count_out = len(outliers)
+    count_out = outliers
     count_in = round(count_out * (1 - fraction) / fraction)
-    if count_in > len(inliers):
-        count_in = len(inliers)
+    if count_in > inliers:
+        count_in = inliers
         count_out = round(count_in * fraction / (1 - fraction))
     if count_out == 0 or (count_in == 0 and fraction < 1):
         raise DataError(
             "inliers and outliers must be enough for one image of each kind at this fraction. "
-            f"Received: fraction={fraction}, {len(inliers)} inliers, {len(outliers)} outliers"
+            f"Received: fraction={fraction}, {inliers} inliers, {outliers} outliers"
         )
     random = _random(seed)
-    pool = np.concatenate(
-        [
-            inliers[random.permutation(len(inliers))[:count_in]],
-            outliers[random.permutation(len(outliers))[:count_out]],
-        ]
-    )
-    order = random.permutation(len(pool))
-    return pool[order], order >= count_in
+    kept = random.permutation(inliers)[:count_in]
+    added = inliers + random.permutation(outliers)[:count_out]
+    return random.permutation(np.concatenate([kept, added]))
 
 
 def photo_patches(n: int, image_shape: tuple[int, int, int], *, seed: int) -> np.ndarray:

@@ -57,7 +57,7 @@ class Statistic(abc.ABC):
     name: ClassVar[str]
     scope: ClassVar[Literal["image", "batch"]]
     needs_model: ClassVar[bool] = True
-    minimum_reference: ClassVar[int] = 2
+    minimum_reference: int = 2
 
     def fit(self, model: Any, reference: Any) -> "Statistic":
         """Learns what in-distribution looks like.
@@ -87,7 +87,9 @@ class Statistic(abc.ABC):
                 f"call fit() with a model and reference images before {self.name}.score()"
             )
         self._progress = progress
-        scores = np.asarray(self._score(as_images(images, self.image_shape_)), np.float64)
+        images = as_images(images, self.image_shape_)
+        with np.errstate(invalid="ignore"):  # Said below, in a sentence.
+            scores = np.asarray(self._score(images), np.float64)
         if not np.isfinite(scores).all():
             raise StatisticError(
                 f"{self.name} gave scores that are not finite for {np.sum(~np.isfinite(scores))} of {len(scores)} "

@@ -1,0 +1,184 @@
+"""The commands of the shell that work with detectors: `calibrate`, `score` and `evaluate`."""
+
+import csv
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfbnood.data import Dataset, from_folder, from_npz, load, photo_patches, rotate
+from tfbnood.detector import Detection, Detector
+from tfbnood.errors import DataError, TfbnoodError
+from tfbnood.evaluation import evaluate as evaluate_detector
+
+__all__ = ["calibrate", "evaluate", "outlier_set", "score"]
+
+
+def calibrate(
+    runs: Sequence[str],
+    *,
+    statistic: str,
+    out: str,
+    images: int | None = None,
+    data_dir: str | None = None,
+) -> None:
+    """Makes a detector of one run of `tfbnood train` (several for waic) and saves it."""
+    descriptions = [_run_description(pathlib.Path(run)) for run in runs]
+    names = {description["data"] for description in descriptions}
+    if len(names) > 1:
+        raise TfbnoodError(f"runs must have one data set. Received: {', '.join(sorted(names))}")
+    dataset = load(names.pop(), data_dir=data_dir)
+    models = [_load_model(pathlib.Path(run)) for run in runs]
+    model = models[0] if len(models) == 1 else models
+    detector = Detector(model, statistic, reference=dataset.train)
+    held_out = dataset.calibration[:images]
+    print(
+        f"calibrating {statistic} on {len(held_out)} held-out images of {dataset.name}",
+        file=sys.stderr,
+    )
+    detector.calibrate(held_out, progress=True).save(out)
+    print(f"detector: {out}")
+
+
+def score(
+    detector: str,
+    images: str,
+    *,
+    fpr: float | None = None,
+    fdr: float | None = None,
+    skip_unreadable: bool = False,
+    style: str = "table",
+) -> None:
+    """Scores images from a folder or a file and prints a table, JSON or CSV."""
+    loaded = Detector.load(detector)
+    names, pixels = _read(pathlib.Path(images), loaded.image_shape, skip_unreadable)
+    result = loaded.predict(pixels, fpr=fpr, fdr=fdr, progress=True)
+    if style == "json":
+        print(json.dumps({**_summary(result), "images": _rows(names, result)}, indent=2))
+    elif style == "csv":
+        writer = csv.DictWriter(sys.stdout, _rows(names, result)[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_rows(names, result))
+    else:
+        print(_table(names, result))
+
+
+def evaluate(
+    detector: str,
+    inliers: str,
+    outliers: Sequence[str],
+    *,
+    statistics: Sequence[str] | None = None,
+    contamination: tuple[float, ...] = (1.0,),
+    n: int | None = 1000,
+    seed: int = 0,
+    data_dir: str | None = None,
+    out: str | None = None,
+    as_json: bool = False,
+) -> None:
+    """Evaluates a saved detector on named data sets; prints and, with `out`, saves the result."""
+    dataset = load(inliers, data_dir=data_dir)
+    result = evaluate_detector(
+        Detector.load(detector),
+        dataset.test,
+        {name: outlier_set(name, dataset, seed=seed, data_dir=data_dir) for name in outliers},
+        statistics=statistics,
+        contamination=contamination,
+        n=n,
+        seed=seed,
+        # The detector's own statistic is fitted already.
+        reference=dataset.train if statistics else None,
+        progress=True,
+    )
+    print(json.dumps(result.to_dict(), indent=2) if as_json else result)
+    if out is not None:
+        result.save(out)
+        print(f"saved: {out}", file=sys.stderr)
+
+
+def outlier_set(
+    name: str, inliers: Dataset, *, seed: int, data_dir: str | None = None
+) -> np.ndarray:
+    """Test images of a data set by name, or `rotation`, `inverted`, `photos`."""
+    if name == "rotation":
+        return rotate(inliers.test, seed=seed)
+    if name == "inverted":
+        return 255 - inliers.test
+    if name == "photos":
+        return photo_patches(1000, inliers.image_shape, seed=seed)
+    return load(name, data_dir=data_dir).test
+
+
+def _run_description(run: pathlib.Path) -> dict[str, Any]:
+    try:
+        return json.loads((run / "run.json").read_text())
+    except (OSError, ValueError):
+        raise TfbnoodError(
+            f"RUN must be a folder of `tfbnood train`, with run.json. Received: {run}"
+        ) from None
+
+
+def _load_model(run: pathlib.Path) -> keras.Model:
+    path = run / "model.keras"
+    if not path.is_file():
+        raise TfbnoodError(
+            f"{path} is not there: the training is not finished; run the same `tfbnood train` again"
+        )
+    return keras.models.load_model(path)
+
+
+def _read(
+    path: pathlib.Path, image_shape: tuple[int, int, int], skip_unreadable: bool
+) -> tuple[list[str], np.ndarray]:
+    if path.is_dir():
+        found = from_folder(path, image_shape, skip_unreadable=skip_unreadable)
+        return [str(file.relative_to(path)) for file in found.paths], found.images
+    if path.suffix not in (".npz", ".npy"):
+        raise DataError(f"images must be a folder, an .npz or an .npy file. Received: {path}")
+    images = from_npz(path)
+    return [f"{path.name}[{index}]" for index in range(len(images))], images
+
+
+def _summary(result: Detection) -> dict[str, Any]:
+    return {
+        "statistic": result.statistic,
+        "rule": result.rule,
+        "assumed": result.assumed,
+        "out_of_distribution": int(result.is_ood.sum()),
+        "of": len(result),
+    }
+
+
+def _rows(names: list[str], result: Detection) -> list[dict[str, Any]]:
+    return [
+        {
+            "image": name,
+            "score": float(result.score[index]),
+            "p_value": float(result.p_value[index]),
+            "is_ood": bool(result.is_ood[index]),
+            "bits_per_dim": None
+            if result.bits_per_dim is None
+            else round(float(result.bits_per_dim[index]), 4),
+        }
+        for index, name in enumerate(names)
+    ]
+
+
+def _table(names: list[str], result: Detection) -> str:
+    """The flagged images, most out-of-distribution first."""
+    flagged = [row for row in _rows(names, result) if row["is_ood"]]
+    flagged.sort(key=lambda row: -row["score"])
+    if not flagged:
+        return str(result)
+    width = max(len(row["image"]) for row in flagged)
+    lines = [f"{'image':{width}}  {'score':>10}  {'p-value':>8}  {'bits/dim':>8}"]
+    for row in flagged:
+        bits = "" if row["bits_per_dim"] is None else f"{row['bits_per_dim']:.2f}"
+        lines.append(
+            f"{row['image']:{width}}  {row['score']:10.4g}  {row['p_value']:8.2g}  {bits:>8}"
+        )
+    return "\n".join([*lines, str(result)])

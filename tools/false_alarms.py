@@ -1,0 +1,86 @@
+"""False alarms of a saved detector on in-distribution test images: fresh ones, and batches of one class only.
+
+    .venv/bin/python tools/false_alarms.py DETECTOR --data fashion_mnist --out results/NAME.json
+
+Class-skewed batches are in-distribution image by image; a batch statistic takes them for a shift all the same. The
+rates are printed whatever they are.
+"""
+
+import argparse
+
+import numpy as np
+from tqdm import tqdm
+
+from tfbnood.calibration import conformal_p_values
+from tfbnood.data import load
+from tfbnood.detector import Detector
+from tfbnood.files import write_json
+from tfbnood.provenance import machine, versions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("detector", help="folder of a detector")
+    parser.add_argument("--data", required=True, help="data set with labels")
+    parser.add_argument("--fpr", type=float, default=0.05, help="nominal rate (default: 0.05)")
+    parser.add_argument("--fresh", type=int, default=2000, help="fresh images (default: 2000)")
+    parser.add_argument("--request", type=int, default=64, help="images a request (default: 64)")
+    parser.add_argument("--skewed", type=int, default=4, help="requests of each class (default: 4)")
+    parser.add_argument("--out", help="result file, JSON")
+    arguments = parser.parse_args()
+
+    detector = Detector.load(arguments.detector)
+    dataset = load(arguments.data)
+    order = np.random.RandomState(0).permutation(len(dataset.test))
+    images, labels = dataset.test[order], dataset.test_labels[order]
+    size = arguments.request
+
+    fresh = [images[start : start + size] for start in range(0, arguments.fresh, size)]
+    fresh[-1] = images[
+        arguments.fresh - size : arguments.fresh
+    ]  # a short last request would be another test
+    skewed = [
+        images[labels == label][size * index : size * (index + 1)]
+        for label in np.unique(labels)
+        for index in range(arguments.skewed)
+    ]
+    result = {
+        "detector": detector.statistic.name,
+        "config": detector.statistic.get_config(),
+        "data": arguments.data,
+        "nominal_rate": arguments.fpr,
+        "images_a_request": size,
+        "fresh_images": arguments.fresh,
+        "fresh": _rates(detector, fresh, arguments.fpr),
+        "one_class_only": _rates(detector, skewed, arguments.fpr),
+        "versions": versions(),
+        "machine": machine(),
+    }
+    for name in ("fresh", "one_class_only"):
+        rates = result[name]
+        print(
+            f"{name}: {rates['images']:.1%} of images and {rates['whole_batches']:.1%} of {rates['requests']} "
+            f"whole batches flagged at {arguments.fpr:.0%}"
+        )
+    if arguments.out:
+        write_json(arguments.out, result)
+
+
+def _rates(detector: Detector, requests: list[np.ndarray], fpr: float) -> dict[str, float]:
+    images, batches = [], []
+    for request in tqdm(requests, unit="request", disable=None):
+        # Scored once for both: predict() and test_batch() would each do it again.
+        scores = detector.score(request)
+        null = detector.calibration.null_of_images(len(request))
+        images.append((conformal_p_values(scores, null) <= fpr).mean())
+        null = detector.calibration.null_of_batches(len(request))
+        batches.append(conformal_p_values(scores.mean(), null) <= fpr)
+    return {
+        "requests": len(requests),
+        "images": float(np.mean(images)),
+        "whole_batches": float(np.mean(batches)),
+    }
+
+
+if __name__ == "__main__":
+    main()
