@@ -34,7 +34,7 @@ def test_help_lists_the_commands(capsys):
         cli.main(["--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    assert [name for name in COMMANDS if not re.search(rf"^    {name} +\w", text, re.M)] == []
+    assert [name for name in COMMANDS if not re.search(rf"^    {name}\s+\w", text, re.M)] == []
 
 
 def test_help_of_train_lists_its_options(capsys):

@@ -14,6 +14,7 @@ from tfbnood.data import Dataset, from_folder, from_npz, load, photo_patches, ro
 from tfbnood.detector import Detection, Detector
 from tfbnood.errors import DataError, TfbnoodError
 from tfbnood.evaluation import evaluate as evaluate_detector
+from tfbnood.saving import load_model
 
 __all__ = ["calibrate", "evaluate", "outlier_set", "score"]
 
@@ -128,7 +129,7 @@ def _load_model(run: pathlib.Path) -> keras.Model:
         raise TfbnoodError(
             f"{path} is not there: the training is not finished; run the same `tfbnood train` again"
         )
-    return keras.models.load_model(path)
+    return load_model(path)
 
 
 def _read(

@@ -19,7 +19,7 @@ from tfbnood.provenance import versions
 if TYPE_CHECKING:
     from tfbnood.detector import Detector
 
-__all__ = ["FORMAT", "load", "save"]
+__all__ = ["FORMAT", "load", "load_model", "save"]
 
 FORMAT = 1
 
@@ -44,7 +44,7 @@ def load(cls: type["Detector"], folder: str | os.PathLike) -> "Detector":
     description = _description(folder)
     for name, digest in description["sha256"].items():
         _check_file(folder / name, digest)
-    models = [_load_model(folder / name) for name in description["models"]]
+    models = [load_model(folder / name) for name in description["models"]]
     with np.load(folder / "arrays.npz", allow_pickle=False) as archive:
         arrays = {key: archive[key] for key in archive.files}
     statistic = statistics.get(description["statistic"], **description["config"])
@@ -142,7 +142,8 @@ def _check_file(path: pathlib.Path, digest: str) -> None:
         )
 
 
-def _load_model(path: pathlib.Path) -> keras.Model:
+def load_model(path: pathlib.Path) -> keras.Model:
+    """Loads a `.keras` file, of one of our models or of a registered one."""
     import tfbnood.models  # noqa: F401  (registers our classes with Keras)
 
     try:
