@@ -84,6 +84,7 @@ def test_evaluate_prints_and_saves_tables(folder, capsys, tmp_path):
     assert code == 0
     assert "pixel_pca" in out
     saved = [json.loads(path.read_text()) for path in (tmp_path / "results").glob("*.json")]
+    assert saved[0]["provenance"]["detector"]["runs"][0]["preset"] == "tiny"
     rows = {(r["set"], r["statistic"], r["contamination"]) for r in saved[0]["rows"]}
     assert len(rows) == 3 * 2 * 2
     code, out, _ = run(capsys, "evaluate", folder / "detector", *words, "--json")

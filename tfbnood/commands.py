@@ -1,8 +1,10 @@
 """The commands of the shell that work with detectors: `calibrate`, `score` and `evaluate`."""
 
 import csv
+import dataclasses
 import json
 import pathlib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +38,9 @@ def calibrate(
     models = [_load_model(pathlib.Path(run)) for run in runs]
     model = models[0] if len(models) == 1 else models
     detector = Detector(model, statistic, reference=dataset.train)
+    detector.about = {"runs": [_provenance(description) for description in descriptions]}
     held_out = dataset.calibration[:images]
+    detector.about["calibration_images"] = len(held_out)
     print(
         f"calibrating {statistic} on {len(held_out)} held-out images of {dataset.name}",
         file=sys.stderr,
@@ -95,6 +99,8 @@ def evaluate(
         reference=dataset.train if statistics else None,
         progress=True,
     )
+    command = shlex.join(["tfbnood", *sys.argv[1:]])
+    result = dataclasses.replace(result, provenance={**result.provenance, "command": command})
     print(json.dumps(result.to_dict(), indent=2) if as_json else result)
     if out is not None:
         result.save(out)
@@ -121,6 +127,14 @@ def _run_description(run: pathlib.Path) -> dict[str, Any]:
         raise TfbnoodError(
             f"RUN must be a folder of `tfbnood train`, with run.json. Received: {run}"
         ) from None
+
+
+def _provenance(run: dict[str, Any]) -> dict[str, Any]:
+    """What a result has to say of a training, without paths of this machine."""
+    keys = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "jit")
+    return {
+        key: run.get(key) for key in (*keys, "train_images", "train_sha256", "seconds", "result")
+    }
 
 
 def _load_model(run: pathlib.Path) -> keras.Model:

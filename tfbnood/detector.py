@@ -92,6 +92,9 @@ class Detector:
         reference: in-distribution images, e.g. the training images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
+    Attributes:
+        about: where the model comes from, as JSON-safe values; saved with the detector and shown in results.
+
     Example:
         >>> detector = tfbnood.Detector(model, statistic="bn_delta", reference=x.train).calibrate(x.calibration)
         >>> detector.predict(images, fpr=0.05).is_ood
@@ -108,6 +111,7 @@ class Detector:
         self.model = model
         self.statistic = statistics.get(statistic, **config).fit(model, reference)
         self.reference: np.ndarray | None = as_images(reference)
+        self.about: dict[str, Any] = {}
         self.calibration: Calibration | None = None
 
     @property

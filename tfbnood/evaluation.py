@@ -118,6 +118,7 @@ def evaluate(
         reference=source,
         provenance={
             "model": type(model).__name__,
+            "detector": {} if detector is None else detector.about,
             "image_shape": inliers.shape[1:],
             "versions": versions(),
             "machine": machine(),

@@ -54,6 +54,7 @@ def load(cls: type["Detector"], folder: str | os.PathLike) -> "Detector":
     detector.model = model
     detector.statistic = statistic
     detector.reference = None
+    detector.about = description.get("about", {})
     detector.calibration = None
     if description["calibrated"]:
         detector.calibration = Calibration(
@@ -88,6 +89,7 @@ def _write(detector: "Detector", folder: pathlib.Path) -> None:
             "config": detector.statistic.get_config(),
             "image_shape": list(detector.image_shape),
             "calibrated": detector.calibration is not None,
+            "about": detector.about,
             "several_models": several,
             "models": names,
             "versions": versions(),
