@@ -1,6 +1,7 @@
 """What README.md shows can be typed in as it stands."""
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from tfbnood import cli
 from tfbnood.models import base
 from tfbnood.models.presets import PRESETS, Preset, RealNVPConfig
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -31,15 +33,20 @@ def test_python_blocks_run(code, monkeypatch):
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     # What the comments claim.
-    assert names["images"].shape == (16, 8, 8, 1)
-    assert names["images"].dtype == "uint8"
-    assert names["moving"].shape == names["batch"].shape == (64,)
-    assert 0 < names["model"].bits_per_dim(names["x"].test).mean() < 10
+    assert names["x"].train.dtype == "uint8"
+    for field in ("score", "p_value", "is_ood", "bits_per_dim"):
+        assert getattr(names["result"], field).shape == (64,)
+    assert "of 64 images out-of-distribution by bn_delta" in str(names["result"])
+
+
+def test_result_tables_are_those_of_the_result_files():
+    tool = runpy.run_path(str(ROOT / "tools" / "update_readme.py"))
+    assert f"{tool['BEGIN']}\n\n{tool['results_text']()}\n\n{tool['END']}" in README
 
 
 def test_every_command_is_one_that_exists():
     lines = shell_lines()
-    assert [line[0] for line in lines if line].count("tfbnood") >= 2
+    assert [line[0] for line in lines if line].count("tfbnood") >= 4
     for line in lines:
         if line and line[0] == "tfbnood" and "--help" not in line:
             arguments = cli._parser().parse_args(line[1:])
