@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from tfbnood._version import __version__
 
 if TYPE_CHECKING:
-    from tfbnood import callbacks, data, models, statistics, training
+    from tfbnood import calibration, callbacks, conditional, data, models, statistics, training
     from tfbnood.detector import Detector
     from tfbnood.evaluation import evaluate
 
 __all__ = [
     "Detector",
     "__version__",
+    "calibration",
     "callbacks",
+    "conditional",
     "data",
     "evaluate",
     "models",
@@ -24,7 +26,9 @@ __all__ = [
     "training",
 ]
 
-_MODULES = frozenset({"callbacks", "data", "models", "statistics", "training"})
+_MODULES = frozenset(
+    {"calibration", "callbacks", "conditional", "data", "models", "statistics", "training"}
+)
 _MEMBERS = {"Detector": "detector", "evaluate": "evaluation"}
 
 
