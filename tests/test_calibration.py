@@ -73,7 +73,7 @@ def test_a_batch_statistic_is_calibrated_in_disjoint_requests_of_every_size():
     for size in calibration.image_scores:
         requests = [request for request in statistic.requests if len(request) == size]
         used = np.concatenate(requests)
-        assert len(set(used)) == len(used) == len(requests) * size >= 0.9 * min(200, 100 * size)
+        assert len(set(used)) == len(used) == len(requests) * size >= 0.9 * min(100, 50 * size)
         np.testing.assert_array_equal(calibration.image_scores[size], np.sort(used))
         means = np.sort([request.mean() for request in requests])
         np.testing.assert_allclose(calibration.batch_scores[size], means)

@@ -48,8 +48,8 @@ def test_a_ratio_between_is_a_batch_with_reference_images(model, digits):
     # Independent of the code under test: batches by hand, from the documented random stream.
     random, total = np.random.RandomState([5, 4]), np.zeros(4)
     for _ in range(3):
-        order = random.permutation(4)
         others = random.choice(16, 12, replace=False)
+        order = random.permutation(4)
         pixels = np.concatenate([images[order], reference[others]]) / 64.0
         above = np.pad(pixels[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0)))
         normal = (above - above.mean()) / np.sqrt(above.var() + 1e-5)

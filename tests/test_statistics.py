@@ -145,7 +145,7 @@ def test_scoring_before_fitting_is_refused(name, digits):
 
 
 def test_delta_is_the_difference_of_the_conditional_likelihoods(models, digits):
-    statistic = statistics.get("bn_delta", r1=0.0, r2=1.0, batch_size=16).fit(
+    statistic = statistics.get("bn_delta", r1=0.0, r2=1.0, batch_size=16, draws=(1, 1)).fit(
         models["one"], digits.train
     )
     images = digits.test[:16]
@@ -153,7 +153,7 @@ def test_delta_is_the_difference_of_the_conditional_likelihoods(models, digits):
     expected = np.abs(log_prob(images, False) - log_prob(images, True))
     np.testing.assert_allclose(statistic.score(images), expected, rtol=1e-4, atol=1e-3)
     conditional = ConditionalLogProb(models["one"], statistic.reference_, batch_size=16)
-    low, high = (conditional(images, ratio=ratio) for ratio in (0.1, 0.9))
+    low, high = (conditional(images, ratio=r, draws=d) for r, d in ((0.1, 1), (0.9, 4)))
     default = statistics.get("bn_delta", batch_size=16).fit(models["one"], digits.train)
     np.testing.assert_allclose(default.score(images), np.abs(low - high), rtol=1e-6)
 
@@ -162,6 +162,12 @@ def test_delta_is_the_difference_of_the_conditional_likelihoods(models, digits):
 def test_delta_refuses_ratios_that_do_not_rise(r1, r2):
     with pytest.raises(StatisticError, match=r"0 ≤ r1 < r2 ≤ 1. Received: r1="):
         statistics.get("bn_delta", r1=r1, r2=r2)
+
+
+def test_delta_refuses_draws_that_are_not_two_counts():
+    for draws in ((1,), (0, 4), (1, 2, 3)):
+        with pytest.raises(StatisticError, match="draws must be two numbers of at least 1"):
+            statistics.get("bn_delta", draws=draws)
 
 
 def test_delta_refuses_a_model_without_batch_normalisation(digits):

@@ -98,7 +98,7 @@ def calibrate(
     images: np.ndarray,
     *,
     group_sizes: tuple[int, ...] | None = None,
-    most_groups: int = 100,
+    most_groups: int = 50,
     progress: bool = False,
 ) -> Calibration:
     """Scores held-out images as requests of several sizes would be scored.

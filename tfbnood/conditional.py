@@ -116,10 +116,10 @@ class ConditionalLogProb:
             total=passes, desc=description, unit="batch", disable=None if progress else True
         ) as bar:
             for _ in range(draws):
+                # One choice of reference images for all groups of a draw: what it adds to every image alike does
+                # not blur the comparison of images.
+                others = random.choice(len(self.reference), self.batch_size - size, replace=False)
                 for group in companion_groups(len(images), size, random):
-                    others = random.choice(
-                        len(self.reference), self.batch_size - size, replace=False
-                    )
                     batch = np.concatenate([images[group], self.reference[others]])
                     values = np.asarray(self._log_prob(batch, True))[:size]
                     np.add.at(total, group, values)
