@@ -91,6 +91,14 @@ def test_evaluate_prints_and_saves_tables(folder, capsys, tmp_path):
     assert {row["statistic"] for row in json.loads(out)["rows"]} == {"pixel_pca"}
 
 
+def test_a_statistic_may_be_given_with_settings(folder, capsys):
+    words = ["--inliers", "digits", "--outliers", "inverted", "--n", "50", "--json", "--statistics"]
+    settings = ['pixel_pca:{"components": 3}', 'pixel_pca:{"components": 4}']
+    _, out, _ = run(capsys, "evaluate", folder / "detector", *words, *settings)
+    configs = [about["config"]["components"] for about in json.loads(out)["statistics"].values()]
+    assert configs == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -100,6 +108,7 @@ def test_evaluate_prints_and_saves_tables(folder, capsys, tmp_path):
         ("calibrate nowhere --out x", "RUN must be a folder of `tfbnood train`"),
         ("calibrate run --statistic magic --out x", "statistic must be one of"),
         ("calibrate run --statistic waic --out x", "list of at least two"),
+        ("calibrate run --statistic pixel_pca:{ --out x", "settings must be a JSON object"),
         ("evaluate detector --inliers digits --outliers nothing", "'nothing' was not found"),
     ],
 )

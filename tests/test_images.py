@@ -61,7 +61,7 @@ def with_pixel(value: float, index: int = 3) -> np.ndarray:
         (DIGITS[:0], r"must hold at least one image\. Received: shape=\(0, 8, 8, 1\)"),
         (
             DIGITS[..., 0],
-            r"must have the four axes \[n, height, width, channels\]; add the channel axis",
+            r"must have the four axes \[n, height, width, channels\]; images\[..., None\] adds a channel axis",
         ),
         (DIGITS.reshape(20, 64), r"must have the four axes .*Received: shape=\(20, 64\)"),
         (np.repeat(DIGITS, 2, -1), r"must have 1 or 3 channels .*Received: shape=\(20, 8, 8, 2\)"),

@@ -103,7 +103,11 @@ def _add_calibrate(commands) -> None:
     command.add_argument(
         "run_folders", nargs="+", metavar="RUN", help="folder of a run; several for waic"
     )
-    command.add_argument("--statistic", default="bn_delta", help="default: bn_delta")
+    command.add_argument(
+        "--statistic",
+        default="bn_delta",
+        help='name, or with settings bn_delta:{"r1": 0} (default: bn_delta)',
+    )
     command.add_argument("--images", type=int, help="held-out images to use (default: all)")
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
     command.add_argument("--out", required=True, help="folder of the detector")
@@ -146,7 +150,11 @@ def _add_evaluate(commands) -> None:
         nargs="+",
         help="data sets; also rotation and inverted (made of the inliers) and photos (scikit-learn's)",
     )
-    command.add_argument("--statistics", nargs="+", help="default: the detector's own")
+    command.add_argument(
+        "--statistics",
+        nargs="+",
+        help='names, or with settings bn_delta:{"r1": 0} (default: its own)',
+    )
     command.add_argument("--contamination", nargs="+", type=float, default=[1.0], metavar="SHARE")
     command.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
     command.add_argument("--seed", type=int, default=0)

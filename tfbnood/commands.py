@@ -14,9 +14,10 @@ import numpy as np
 
 from tfbnood.data import Dataset, from_folder, from_npz, load, photo_patches, rotate
 from tfbnood.detector import Detection, Detector
-from tfbnood.errors import DataError, TfbnoodError
+from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.evaluation import evaluate as evaluate_detector
 from tfbnood.saving import load_model
+from tfbnood.statistics import Statistic, get
 
 __all__ = ["calibrate", "evaluate", "outlier_set", "score"]
 
@@ -37,7 +38,7 @@ def calibrate(
     dataset = load(names.pop(), data_dir=data_dir)
     models = [_load_model(pathlib.Path(run)) for run in runs]
     model = models[0] if len(models) == 1 else models
-    detector = Detector(model, statistic, reference=dataset.train)
+    detector = Detector(model, _statistic(statistic), reference=dataset.train)
     detector.about = {"runs": [_provenance(description) for description in descriptions]}
     held_out = dataset.calibration[:images]
     detector.about["calibration_images"] = len(held_out)
@@ -91,7 +92,7 @@ def evaluate(
         Detector.load(detector),
         dataset.test,
         {name: outlier_set(name, dataset, seed=seed, data_dir=data_dir) for name in outliers},
-        statistics=statistics,
+        statistics=None if statistics is None else [_statistic(text) for text in statistics],
         contamination=contamination,
         n=n,
         seed=seed,
@@ -126,6 +127,19 @@ def _run_description(run: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError):
         raise TfbnoodError(
             f"RUN must be a folder of `tfbnood train`, with run.json. Received: {run}"
+        ) from None
+
+
+def _statistic(text: str) -> str | Statistic:
+    """A statistic as typed: `bn_delta`, or with settings `bn_delta:{"r1": 0, "draws": [2, 8]}`."""
+    name, colon, settings = text.partition(":")
+    if not colon:
+        return name  # A name alone may mean the detector's own, fitted statistic.
+    try:
+        return get(name, **json.loads(settings))
+    except (ValueError, TypeError) as error:
+        raise StatisticError(
+            f'settings must be a JSON object, as in bn_delta:{{"r1": 0}}. Received: {settings} ({error})'
         ) from None
 
 
