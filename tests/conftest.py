@@ -1,6 +1,7 @@
 """Settings that must stand before TensorFlow or a test module is imported."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -9,3 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 if "TFBNOOD_DATA" not in os.environ and _SHARED.is_dir():
     os.environ["TFBNOOD_DATA"] = str(_SHARED)
+
+# A shell's background jobs ignore Ctrl-C, and so would every process started from here.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
