@@ -51,7 +51,7 @@ def _add_demo(commands) -> None:
         description="Trains on scikit-learn's 8×8 digits and shows what the model makes of images that are none.",
     )
     command.add_argument("--out", default="demo", help="folder of the results (default: demo)")
-    command.add_argument("--steps", type=int, default=900, help="training steps (default: 900)")
+    command.add_argument("--steps", type=int, default=500, help="training steps (default: 500)")
     command.set_defaults(run=_demo)
 
 

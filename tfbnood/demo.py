@@ -15,12 +15,12 @@ from tfbnood.training import train
 __all__ = ["demo"]
 
 
-def demo(out: str | pathlib.Path, *, steps: int = 900, seed: int = 0) -> None:
+def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
     """Trains a small RealNVP on digits, calibrates a detector, evaluates it and scores images with it.
 
     Args:
         out: folder of the results; a second call goes on where the first was stopped.
-        steps: of training. Defaults to 900.
+        steps: of training. Defaults to 500: with more, so few digits are learned by heart.
         seed: of everything random.
     """
     out = pathlib.Path(out)
