@@ -2,15 +2,11 @@ import numpy as np
 import pytest
 from brought import trained_brought_model
 
-from tfbnood.conditional import (
-    ConditionalLogProb,
-    batch_normalizations,
-    companion_groups,
-    frozen_log_prob,
-)
+from tfbnood.conditional import ConditionalLogProb, companion_groups, frozen_log_prob
 from tfbnood.data import load
 from tfbnood.errors import StatisticError
 from tfbnood.models import RealNVP
+from tfbnood.moments import batch_normalizations
 
 
 @pytest.fixture(scope="module")

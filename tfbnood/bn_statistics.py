@@ -1,11 +1,12 @@
 """Statistics that use batch normalisation's two kinds of moments."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from tfbnood.conditional import ConditionalLogProb, batch_normalizations
+from tfbnood.conditional import ConditionalLogProb, MixedMomentsLogProb
 from tfbnood.errors import StatisticError
+from tfbnood.moments import batch_normalizations
 from tfbnood.statistics import Statistic, register, sample_of
 
 __all__ = ["BnDelta", "bn_delta"]
@@ -16,8 +17,20 @@ def bn_delta(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.abs(low - high)
 
 
+class _BatchNormStatistic(Statistic):
+    """A statistic of a model's batch normalisations."""
+
+    def _check_model(self, model: Any) -> None:
+        super()._check_model(model)
+        if not batch_normalizations(model):
+            raise StatisticError(
+                f"{self.name} compares the moments of images with the moving ones, so the model must have "
+                "keras.layers.BatchNormalization layers. Received: a model with none"
+            )
+
+
 @register
-class BnDelta(Statistic):
+class BnDelta(_BatchNormStatistic):
     """The paper's Δ: how much an image's likelihood moves as its batch fills with its own kind.
 
     Scope "batch": the images of a request are each other's companions, so that Δ tells outliers that come together.
@@ -27,8 +40,11 @@ class BnDelta(Statistic):
         r1: the lower share of test images in a batch. Defaults to 0.1; 0 is evaluation mode.
         r2: the higher share. Defaults to 0.9; 1 is training mode.
         batch_size: b. Defaults to 64.
-        draws: random batches an image is averaged over, at r1 and at r2. Defaults to (1, 4): a draw at r2 takes a
-            ninth of the passes. More draws cost time and find smaller shifts.
+        mixing: "samples" (default), the paper's way, completes batches with reference images: 1/r passes an image and
+            draw, and the reference images are part of the detector. "moments" mixes the moments of batches of test
+            images with the moving ones: one pass an image and draw, and no reference images.
+        draws: random batches an image is averaged over, at r1 and at r2. Defaults to (1, 4) with mixed samples, where
+            a draw at r2 takes a ninth of the passes, and to (1, 1) with mixed moments.
         reference_images: how many of the reference images are kept to complete batches. Defaults to 1,024.
         seed: of the random batches.
 
@@ -44,12 +60,19 @@ class BnDelta(Statistic):
         r1: float = 0.1,
         r2: float = 0.9,
         batch_size: int = 64,
-        draws: tuple[int, int] = (1, 4),
+        mixing: Literal["samples", "moments"] = "samples",
+        draws: tuple[int, int] | None = None,
         reference_images: int = 1024,
         seed: int = 0,
     ):
         if not 0 <= r1 < r2 <= 1:
             raise StatisticError(f"r1 and r2 must have 0 ≤ r1 < r2 ≤ 1. Received: r1={r1}, r2={r2}")
+        if mixing not in ("samples", "moments"):
+            raise StatisticError(
+                f'mixing must be "samples" or "moments". Received: mixing={mixing!r}'
+            )
+        if draws is None:
+            draws = (1, 4) if mixing == "samples" else (1, 1)
         if len(draws) != 2 or min(draws) < 1:
             raise StatisticError(
                 f"draws must be two numbers of at least 1. Received: draws={draws}"
@@ -57,24 +80,22 @@ class BnDelta(Statistic):
         self.r1 = r1
         self.r2 = r2
         self.batch_size = batch_size
+        self.mixing = mixing
         self.draws = tuple(draws)
         self.reference_images = reference_images
         self.seed = seed
 
-    def _check_model(self, model: Any) -> None:
-        super()._check_model(model)
-        if not batch_normalizations(model):
-            raise StatisticError(
-                f"{self.name} compares the moments of a batch with the moving ones, so the model must have "
-                "keras.layers.BatchNormalization layers. Received: a model with none"
-            )
-
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        self.reference_ = sample_of(reference, self.reference_images, self.seed)
+        if self.mixing == "samples":
+            self.reference_ = sample_of(reference, self.reference_images, self.seed)
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        self._conditional = ConditionalLogProb(model, self.reference_, batch_size=self.batch_size)
+        self._conditional: ConditionalLogProb | MixedMomentsLogProb = (
+            ConditionalLogProb(model, self.reference_, batch_size=self.batch_size)
+            if self.mixing == "samples"
+            else MixedMomentsLogProb(model, batch_size=self.batch_size)
+        )
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         low, high = (

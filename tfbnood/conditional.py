@@ -1,10 +1,10 @@
-"""Log-likelihoods of images in mixed batches: S_{b,r}, the paper's conditional statistic.
+"""Log-likelihoods of images among companions: S_{b,r}, the paper's conditional statistic, and its cheaper twin.
 
-A batch of b holds `b1 = round(r·b)` test images, completed by `b − b1` reference images, and is scored with the
-moments of the batch. r = 0 is evaluation mode, r = 1 training mode.
+The paper mixes *samples*: a batch of b holds `b1 = round(r·b)` test images, completed by `b − b1` reference images, and
+is scored with the moments of the batch. `MixedMomentsLogProb` mixes *moments*: a batch of test images alone is scored
+with moments as if moving ones made up the rest. In both r = 0 is evaluation mode and r = 1 training mode.
 """
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,35 +15,19 @@ from tqdm import tqdm
 
 from tfbnood.batching import map_batches
 from tfbnood.errors import StatisticError
+from tfbnood.moments import log_prob_with_mixed_moments, once_a_model
 
-__all__ = ["ConditionalLogProb", "batch_normalizations", "companion_groups", "frozen_log_prob"]
-
-
-def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
-    """Every batch normalisation in a Keras model, stock or ours, however deep."""
-    layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else []
-    return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+__all__ = ["ConditionalLogProb", "MixedMomentsLogProb", "companion_groups", "frozen_log_prob"]
 
 
-_compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
-def frozen_log_prob(model: Any) -> Any:
+@once_a_model
+def frozen_log_prob(model: Any, images: tf.Tensor, training: bool) -> tf.Tensor:
     """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
 
-    Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped. A model
-    is compiled once, whoever asks.
+    Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
     """
-    if model not in _compiled:
-        # Weak: the function lives as long as the model, and must not keep it alive.
-        reference = weakref.ref(model)
-
-        def log_prob(images, training):
-            with keras.StatelessScope():
-                return reference().log_prob(images, training=training)
-
-        _compiled[model] = tf.function(log_prob, autograph=False)
-    return _compiled[model]
+    with keras.StatelessScope():
+        return model.log_prob(images, training=training)
 
 
 class ConditionalLogProb:
@@ -94,10 +78,7 @@ class ConditionalLogProb:
             seed: of groups and reference images.
             progress: show a bar on a terminal.
         """
-        if not 0 <= ratio <= 1:
-            raise StatisticError(f"ratio must lie in [0, 1]. Received: ratio={ratio}")
-        if draws < 1:
-            raise StatisticError(f"draws must be at least 1. Received: draws={draws}")
+        _check(ratio, draws)
         description = f"ratio {ratio:g}"
         if ratio == 0:
             return map_batches(
@@ -126,6 +107,67 @@ class ConditionalLogProb:
                     np.add.at(count, group, 1)
                     bar.update()
         return total / count
+
+
+class MixedMomentsLogProb:
+    """S_{b,r}(x) with mixed moments: one pass an image and draw, no reference images, no noise from choosing them.
+
+    Requests of fewer than b images count by themselves: rows that complete the pass have no weight in its moments.
+
+    Args:
+        model: any Keras model with batch normalisation and `log_prob(images, training=…)` → nats `[n]`.
+        batch_size: b, the images whose moments are taken together. Defaults to 64.
+
+    Example:
+        >>> mixed = MixedMomentsLogProb(model)
+        >>> low, high = (mixed(x.test, ratio=r) for r in (0.0, 0.9))
+    """
+
+    def __init__(self, model: Any, *, batch_size: int = 64):
+        if batch_size < 1:
+            raise StatisticError(
+                f"batch_size must be at least 1. Received: batch_size={batch_size}"
+            )
+        self.batch_size = batch_size
+        self._log_prob = log_prob_with_mixed_moments(model)
+
+    def __call__(
+        self,
+        images: np.ndarray,
+        *,
+        ratio: float,
+        draws: int = 1,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Returns S_{b,r} for every image, float64 `[n]`; arguments are those of `ConditionalLogProb`."""
+        _check(ratio, draws)
+        size = min(self.batch_size, len(images))
+        # Every image is in every draw when there is one batch only, and companions do not matter at ratio 0.
+        draws = 1 if size == len(images) or ratio == 0 else draws
+        weights = np.zeros(self.batch_size, np.float32)
+        weights[:size] = 1 / size
+        total, count = np.zeros(len(images)), np.zeros(len(images))
+        random = np.random.RandomState([seed, size])
+        passes = draws * -(-len(images) // size)
+        with tqdm(
+            total=passes, desc=f"ratio {ratio:g}", unit="batch", disable=None if progress else True
+        ) as bar:
+            for _ in range(draws):
+                for group in companion_groups(len(images), size, random):
+                    batch = images[np.resize(group, self.batch_size)]
+                    values = self._log_prob(batch, weights, tf.constant(ratio, tf.float32))
+                    np.add.at(total, group, np.asarray(values)[:size])
+                    np.add.at(count, group, 1)
+                    bar.update()
+        return total / count
+
+
+def _check(ratio: float, draws: int) -> None:
+    if not 0 <= ratio <= 1:
+        raise StatisticError(f"ratio must lie in [0, 1]. Received: ratio={ratio}")
+    if draws < 1:
+        raise StatisticError(f"draws must be at least 1. Received: draws={draws}")
 
 
 def companion_groups(count: int, size: int, random: np.random.RandomState) -> Iterator[np.ndarray]:

@@ -1,0 +1,63 @@
+"""Outliers made of in-distribution images alone: to choose settings on, so that no real outlier is ever looked at."""
+
+from typing import Any
+
+import numpy as np
+
+from tfbnood.images import as_images
+
+__all__ = ["pseudo_outliers"]
+
+
+def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
+    """Spoils in-distribution images in several ways that keep most of what they look like.
+
+    Rotations are not among them: they are a test set of this field.
+
+    Args:
+        images: `[n, height, width, channels]` in 0–255, n ≥ 2.
+        seed: of every random choice.
+
+    Returns:
+        uint8 images by the name of what was done, each of the shape of `images`: `flip` (upside down), `patches` (the
+        four quarters in another order), `noise` (Gaussian, 10 grey levels), `blend` (the mean of two images), `dark`
+        and `bright` (x² and √x on 0–1), `blur` (every pixel is the mean of a 3×3 square).
+    """
+    images = as_images(images)
+    random = np.random.RandomState(seed)
+    unit = images / np.float32(255)
+    spoiled = {
+        "flip": unit[:, ::-1],
+        "patches": _shuffled_quarters(unit, random),
+        "noise": unit + random.normal(0, 10 / 255, unit.shape),
+        "blend": (unit + np.roll(unit, 1, axis=0)) / 2,
+        "dark": unit**2,
+        "bright": np.sqrt(unit),
+        "blur": _blurred(unit),
+    }
+    return {
+        name: np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)
+        for name, values in spoiled.items()
+    }
+
+
+def _shuffled_quarters(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+    half_height, half_width = images.shape[1] // 2, images.shape[2] // 2
+    rows = (slice(0, half_height), slice(half_height, 2 * half_height))
+    columns = (slice(0, half_width), slice(half_width, 2 * half_width))
+    places = [(row, column) for row in rows for column in columns]
+    shuffled = images.copy()  # An odd side keeps its last line.
+    for index in range(len(images)):
+        # A cyclic shift after a shuffle: no quarter stays where it was.
+        order = random.permutation(4)
+        for target, source in zip(order, np.roll(order, 1), strict=True):
+            shuffled[(index, *places[target])] = images[(index, *places[source])]
+    return shuffled
+
+
+def _blurred(images: np.ndarray) -> np.ndarray:
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+    height, width = images.shape[1:3]
+    return sum(
+        padded[:, top : top + height, left : left + width] for top in range(3) for left in range(3)
+    ) / np.float32(9)
