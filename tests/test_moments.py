@@ -13,7 +13,6 @@ from tfbnood.models import VAE, PixelCNN, RealNVP
 from tfbnood.moments import (
     batch_normalizations,
     image_moments,
-    log_prob_alone,
     log_prob_with_mixed_moments,
 )
 
@@ -116,14 +115,6 @@ def test_rows_without_weight_do_not_count(model, digits):
     np.testing.assert_allclose(one[:4], other[:4], rtol=1e-4)
 
 
-def test_one_image_at_a_time_is_a_batch_of_one(model, digits):
-    images, ratio = digits.test[:16], tf.constant(0.7)
-    together = log_prob_alone(model)(images, ratio)
-    mixed = log_prob_with_mixed_moments(model)
-    apart = [mixed(images, weights, ratio)[i] for i, weights in enumerate(np.eye(16, dtype="f4"))]
-    np.testing.assert_allclose(together, apart, rtol=1e-4)
-
-
 def test_mixed_moments_are_those_of_a_batch_with_that_share_of_test_images(digits):
     # One layer, whose moving moments are exactly those of the companions: mixing samples is mixing moments.
     model = trained_brought_model(digits.train)
@@ -139,7 +130,7 @@ def test_mixed_moments_are_those_of_a_batch_with_that_share_of_test_images(digit
 def test_image_moments_are_a_few_lines_of_numpy(digits):
     model = trained_brought_model(digits.train)
     images = digits.test[:7]
-    log_prob, moments = image_moments(model)(images)
+    log_prob, (moments, quarters) = image_moments(model)(images)
     np.testing.assert_allclose(log_prob, frozen_log_prob(model)(images, False), rtol=1e-6)
     above = np.pad(images[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0))) / 64.0
     mean, variance = (
@@ -153,12 +144,17 @@ def test_image_moments_are_a_few_lines_of_numpy(digits):
         axis=1,
     )
     np.testing.assert_allclose(moments, expected, rtol=1e-4, atol=1e-5)
+    lower_left = above[:, 4:, :4]
+    expected = (lower_left.mean(axis=(1, 2, 3)) - mean) / np.sqrt(variance + 1e-5)
+    assert quarters.shape == (7, 4 * 2)
+    np.testing.assert_allclose(quarters[:, 4], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_dense_normalisations_have_means_only(digits):
     model = FunctionalModel()
-    _, moments = image_moments(model)(digits.test[:3])
+    _, (moments, quarters) = image_moments(model)(digits.test[:3])
     assert moments.shape == (3, 2 * 3 + 4)  # mean and variance of three maps, mean of four units
+    assert quarters.shape == (3, 4 * 2 * 3 + 4)
 
 
 @pytest.fixture(scope="module")

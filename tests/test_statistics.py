@@ -14,6 +14,8 @@ from tfbnood.models import VAE
 
 CONFIGS = {
     "bn_delta": {"batch_size": 16},
+    "bn_moments": {},
+    "ensemble": {"components": 2},
     "log_prob": {},
     "t_perm": {"reference_images": 100},
     "waic": {},

@@ -90,6 +90,13 @@ def _add_train(commands) -> None:
         default=False,
         help="compile with XLA: a minute at the start, then faster",
     )
+    command.add_argument(
+        "--mutation",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="values of every image to replace by noise: a background model for likelihood_ratio (default: 0)",
+    )
     command.add_argument("--checkpoint-every", type=int, default=100, metavar="STEPS")
     command.set_defaults(run=_train)
 
@@ -190,6 +197,7 @@ def _train(arguments) -> None:
         learning_rate=arguments.learning_rate,
         seed=arguments.seed,
         jit=arguments.jit,
+        mutation=arguments.mutation,
         checkpoint_every=arguments.checkpoint_every,
     )
     print(f"trained {network.name}: {arguments.out}/model.keras, {arguments.out}/run.json")

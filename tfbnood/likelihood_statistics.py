@@ -4,42 +4,51 @@ import math
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfbnood.batching import map_batches
 from tfbnood.conditional import companion_groups, frozen_log_prob
 from tfbnood.errors import StatisticError
+from tfbnood.evidence import Evidence, EvidenceStatistic
 from tfbnood.statistics import Statistic, register, sample_of
 
 __all__ = ["Complexity", "LogProb", "Reconstruction", "TPerm", "Typicality", "Waic", "png_bits"]
 
 
+class _LogProb:
+    """Log-likelihoods of any number of images in nats, evaluation mode."""
+
+    def __init__(self, model: Any):
+        self._frozen = frozen_log_prob(model)
+
+    def __call__(self, images: np.ndarray, progress: bool = False) -> np.ndarray:
+        return map_batches(
+            lambda batch: self._frozen(batch, False),
+            images,
+            description="log p",
+            progress=progress,
+        ).astype(np.float64)
+
+
 class _LikelihoodStatistic(Statistic):
-    """A statistic of log p(x) in nats, evaluation mode."""
+    """A statistic of log p(x)."""
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        self._frozen = frozen_log_prob(model)
-
-    def _log_prob(self, images: np.ndarray) -> np.ndarray:
-        return map_batches(
-            lambda batch: self._frozen(batch, False),
-            images,
-            description="log p",
-            progress=getattr(self, "_progress", False),
-        ).astype(np.float64)
+        self._log_prob = _LogProb(model)
 
 
 @register
-class LogProb(_LikelihoodStatistic):
+class LogProb(EvidenceStatistic):
     """−log p(x): an image is out-of-distribution when it is unlikely."""
 
     name = "log_prob"
-    scope = "image"
+    need = "log_prob"
 
-    def _score(self, images: np.ndarray) -> np.ndarray:
-        return -self._log_prob(images)
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        return -evidence.log_prob
 
 
 @register
@@ -63,7 +72,7 @@ class TPerm(_LikelihoodStatistic):
         self.sorted_ = np.sort(self._log_prob(sample_of(reference, self.reference_images)))
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        below = np.searchsorted(self.sorted_, self._log_prob(images), side="right")
+        below = np.searchsorted(self.sorted_, self._log_prob(images, self._progress), side="right")
         return np.abs(below - len(self.sorted_) / 2)
 
 
@@ -89,12 +98,10 @@ class Waic(Statistic):
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        self._members = [LogProb() for _ in model]
-        for member, one in zip(self._members, model, strict=True):
-            member._restore(one)
+        self._members = [_LogProb(one) for one in model]
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        log_probs = np.stack([member._log_prob(images) for member in self._members])
+        log_probs = np.stack([member(images, self._progress) for member in self._members])
         return -log_probs.mean(axis=0) + log_probs.var(axis=0)
 
 
@@ -130,7 +137,7 @@ class Typicality(_LikelihoodStatistic):
         self.entropy_ = -float(self._log_prob(sample_of(reference, self.reference_images)).mean())
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        surprise = -self._log_prob(images)
+        surprise = -self._log_prob(images, self._progress)
         # Fewer images than a group are one smaller group: repeating them would not add evidence.
         size = min(self.group_size, len(images))
         scores = np.empty(len(images))
@@ -141,17 +148,17 @@ class Typicality(_LikelihoodStatistic):
 
 
 @register
-class Complexity(_LikelihoodStatistic):
+class Complexity(EvidenceStatistic):
     """Bits of the image under the model minus bits of its PNG: unlikely for how simple it is.
 
     Reference: Input complexity and out-of-distribution detection (Serrà et al. 2020), arXiv:1909.11480.
     """
 
     name = "complexity"
-    scope = "image"
+    need = "log_prob"
 
-    def _score(self, images: np.ndarray) -> np.ndarray:
-        return -self._log_prob(images) / math.log(2) - png_bits(images)
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        return -evidence.log_prob / math.log(2) - png_bits(evidence.images)
 
 
 @register
@@ -179,8 +186,11 @@ class Reconstruction(Statistic):
         return np.square(errors, dtype=np.float64).mean(axis=(1, 2, 3))
 
 
-def png_bits(images: np.ndarray) -> np.ndarray:
-    """Size of every image as a PNG file at the highest compression, in bits, float64 `[n]`."""
-    import tensorflow as tf
+def png_bits(images: tf.Tensor) -> tf.Tensor:
+    """Size of every image as a PNG file at the highest compression, in bits, float32 `[n]`."""
 
-    return np.array([8.0 * len(tf.io.encode_png(image, compression=9).numpy()) for image in images])
+    def bits(image):
+        return 8 * tf.strings.length(tf.io.encode_png(image, compression=9))
+
+    sizes = tf.map_fn(bits, tf.cast(images, tf.uint8), fn_output_signature=tf.int32)
+    return tf.cast(sizes, tf.float32)

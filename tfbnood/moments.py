@@ -9,6 +9,7 @@ share of r are test images. r = 0 is evaluation mode, r = 1 training mode.
 """
 
 import contextlib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,12 +19,15 @@ import keras
 import tensorflow as tf
 
 __all__ = [
+    "GRIDS",
     "batch_normalizations",
     "image_moments",
-    "log_prob_alone",
     "log_prob_with_mixed_moments",
     "once_a_model",
 ]
+
+# Moments of the whole image, and of its quarters.
+GRIDS = (1, 2)
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 Rule = Callable[[keras.layers.BatchNormalization, tf.Tensor], Moments]
@@ -82,39 +86,25 @@ def log_prob_with_mixed_moments(
 
 
 @once_a_model
-def log_prob_alone(model: Any, images: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
-    """Compiles `(images, ratio) → [n]`: as above, but every image is mixed with the moving moments alone."""
-
-    def mixed(layer, inputs):
-        return _mixed(_moving(layer, inputs), _own(layer, inputs), ratio)
-
-    with _ruled(model, mixed):
-        return model.log_prob(images, training=False)
-
-
-@once_a_model
-def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compiles `images → (log p [n], moments [n, f])` in evaluation mode.
+def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    """Compiles `images → (log p [n], moments)` in evaluation mode; moments are `[n, f]` for every grid of `GRIDS`.
 
     The moments are each image's own in every channel of every batch normalisation, in units of the moving ones:
-    `(m_i − m)/√(v + ε)`, and `log((v_i + ε)/(v + ε))` where an image has more than one value a channel.
+    `(m_i − m)/√(v + ε)`, and `log((v_i + ε)/(v + ε))` where an image has more than one value a channel. With grid 1
+    they are over the whole image, with grid 2 over each quarter of it.
     """
-    collected: list[tf.Tensor] = []
+    collected: dict[int, list[tf.Tensor]] = {grid: [] for grid in GRIDS}
 
     def moving(layer, inputs):
         mean, variance = _moving(layer, inputs)
-        own_mean, own_variance = _own(layer, inputs)
-        rows = tf.shape(inputs)[0]
-        scaled = variance + layer.epsilon
-        collected.append(tf.reshape((own_mean - mean) * tf.math.rsqrt(scaled), (rows, -1)))
-        if len(inputs.shape) > 2:
-            ratio = (own_variance + layer.epsilon) / scaled
-            collected.append(tf.reshape(tf.math.log(ratio), (rows, -1)))
+        for grid in GRIDS:
+            for cell in _cells(layer, inputs, grid):
+                collected[grid] += _in_moving_units(layer, cell, mean, variance)
         return mean, variance
 
     with _ruled(model, moving):
         log_prob = model.log_prob(images, training=False)
-    return log_prob, tf.concat(collected, axis=1)
+    return log_prob, tuple(tf.concat(parts, axis=1) for parts in collected.values())
 
 
 @contextlib.contextmanager
@@ -163,10 +153,33 @@ def _moving(layer: keras.layers.BatchNormalization, inputs: tf.Tensor) -> Moment
     )
 
 
-def _own(layer: keras.layers.BatchNormalization, inputs: tf.Tensor) -> Moments:
-    """Each row's own moments."""
-    mean = _spatial_mean(layer, inputs)
-    return mean, _spatial_mean(layer, tf.square(inputs - mean))
+def _in_moving_units(
+    layer: keras.layers.BatchNormalization,
+    inputs: tf.Tensor,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+) -> list[tf.Tensor]:
+    """Each row's own moments in units of the moving ones, `[n, channels]` each."""
+    own_mean = _spatial_mean(layer, inputs)
+    scale = variance + layer.epsilon
+    units = [(own_mean - mean) * tf.math.rsqrt(scale)]
+    if len(inputs.shape) > 2:
+        own_variance = _spatial_mean(layer, tf.square(inputs - own_mean))
+        units.append(tf.math.log((own_variance + layer.epsilon) / scale))
+    return [tf.reshape(unit, (tf.shape(inputs)[0], -1)) for unit in units]
+
+
+def _cells(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, grid: int) -> list[tf.Tensor]:
+    """Cuts feature maps into grid × grid cells; vectors and maps that are too small are one cell."""
+    axes = [axis for axis in range(1, len(inputs.shape)) if axis != layer.axis % len(inputs.shape)]
+    if len(axes) != 2 or any((inputs.shape[axis] or 0) < grid for axis in axes):
+        return [inputs]
+    cells = [inputs]
+    for axis in axes:
+        cuts = [inputs.shape[axis] * cut // grid for cut in range(grid + 1)]
+        sizes = [end - start for start, end in itertools.pairwise(cuts)]
+        cells = [part for cell in cells for part in tf.split(cell, sizes, axis=axis)]
+    return cells
 
 
 def _spatial_mean(layer: keras.layers.BatchNormalization, values: tf.Tensor) -> tf.Tensor:

@@ -3,14 +3,16 @@
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from tfbnood.statistics import Statistic, register, sample_of
+from tfbnood.evidence import Evidence, EvidenceStatistic
+from tfbnood.statistics import register, sample_of
 
 __all__ = ["PixelKnn", "PixelPca"]
 
 
 @register
-class PixelPca(Statistic):
+class PixelPca(EvidenceStatistic):
     """Squared distance of the pixels from the reference images' principal subspace.
 
     Args:
@@ -20,7 +22,7 @@ class PixelPca(Statistic):
     """
 
     name = "pixel_pca"
-    scope = "image"
+    need = "pixels"
     needs_model = False
 
     def __init__(self, *, components: int = 60, reference_images: int = 10_000, seed: int = 0):
@@ -31,20 +33,21 @@ class PixelPca(Statistic):
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         from sklearn.decomposition import PCA
 
-        pixels = _flat(sample_of(reference, self.reference_images))
+        pixels = _flat(sample_of(reference, self.reference_images)).numpy()
         components = min(self.components, min(pixels.shape) - 1)
         pca = PCA(components, random_state=self.seed).fit(pixels)
         self.mean_ = pca.mean_
         self.components_ = pca.components_
+        self._restore(model)
 
-    def _score(self, images: np.ndarray) -> np.ndarray:
-        centred = _flat(images) - self.mean_
-        residual = centred - centred @ self.components_.T @ self.components_
-        return np.square(residual).sum(axis=1)
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        centred = _flat(evidence.images) - self.mean_
+        inside = tf.matmul(centred, self.components_, transpose_b=True)
+        return tf.reduce_sum(tf.square(centred - tf.matmul(inside, self.components_)), axis=1)
 
 
 @register
-class PixelKnn(Statistic):
+class PixelKnn(EvidenceStatistic):
     """Mean distance of the pixels to the nearest reference images.
 
     Args:
@@ -53,7 +56,7 @@ class PixelKnn(Statistic):
     """
 
     name = "pixel_knn"
-    scope = "image"
+    need = "pixels"
     needs_model = False
 
     def __init__(self, *, neighbours: int = 5, reference_images: int = 10_000):
@@ -66,16 +69,21 @@ class PixelKnn(Statistic):
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        from sklearn.neighbors import NearestNeighbors
+        super()._restore(model)
+        self._known = _flat(self.reference_)
 
-        # Brute force: trees are slower than one matrix product in hundreds of dimensions.
-        self._search = NearestNeighbors(n_neighbors=self.neighbours, algorithm="brute")
-        self._search.fit(_flat(self.reference_))
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        # One matrix product: trees are slower in hundreds of dimensions.
+        pixels, known = _flat(evidence.images), self._known
+        squared = (
+            tf.reduce_sum(tf.square(pixels), axis=1)[:, None]
+            + tf.reduce_sum(tf.square(known), axis=1)
+            - 2 * tf.matmul(pixels, known, transpose_b=True)
+        )
+        nearest = -tf.math.top_k(-squared, self.neighbours).values
+        return tf.reduce_mean(tf.sqrt(tf.maximum(nearest, 0)), axis=1)
 
-    def _score(self, images: np.ndarray) -> np.ndarray:
-        distances, _ = self._search.kneighbors(_flat(images))
-        return distances.mean(axis=1)
 
-
-def _flat(images: np.ndarray) -> np.ndarray:
-    return images.reshape(len(images), -1).astype(np.float32) / 255
+def _flat(images: Any) -> tf.Tensor:
+    values = tf.cast(images, tf.float32) / 255
+    return tf.reshape(values, (tf.shape(values)[0], -1))

@@ -28,6 +28,8 @@ __all__ = ["Statistic", "get", "names", "register", "sample_of"]
 
 _BUILT_IN = {
     "bn_delta": "tfbnood.bn_statistics",
+    "bn_moments": "tfbnood.bn_statistics",
+    "ensemble": "tfbnood.ensemble",
     "log_prob": "tfbnood.likelihood_statistics",
     "t_perm": "tfbnood.likelihood_statistics",
     "waic": "tfbnood.likelihood_statistics",

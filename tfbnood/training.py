@@ -30,7 +30,7 @@ from tfbnood.files import atomic_path, remove_partials, write_json
 from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
 from tfbnood.provenance import array_sha256, machine, versions
 
-__all__ = ["MODELS", "ConstantThenDecay", "batches", "train"]
+__all__ = ["MODELS", "ConstantThenDecay", "batches", "mutated", "train"]
 
 MODELS: dict[str, type[LikelihoodModel]] = {"realnvp": RealNVP, "vae": VAE, "pixelcnn": PixelCNN}
 
@@ -70,6 +70,7 @@ def train(
     learning_rate: float = 1e-3,
     seed: int = 0,
     jit: bool = False,
+    mutation: float = 0.0,
     checkpoint_every: int = 100,
     progress: bool = True,
 ) -> LikelihoodModel:
@@ -88,6 +89,8 @@ def train(
         learning_rate: of Adam, before the decay of `ConstantThenDecay`.
         seed: of weights, noise and the order of images.
         jit: use XLA: a minute to compile, then faster.
+        mutation: share of the values of every training image that random ones replace: a background model for the
+            statistic `likelihood_ratio`.
         checkpoint_every: steps between checkpoints.
         progress: show a bar on a terminal, or a line a checkpoint elsewhere.
 
@@ -99,6 +102,8 @@ def train(
         TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
     """
     _check_arguments(model, steps, batch_size, learning_rate, seed, checkpoint_every)
+    if not 0 <= mutation < 1:
+        raise TfbnoodError(f"mutation must lie in [0, 1). Received: mutation={mutation}")
     out = pathlib.Path(out)
     settings = {
         "data": dataset.name,
@@ -112,6 +117,7 @@ def train(
         "learning_rate": learning_rate,
         "seed": seed,
         "jit": jit,
+        "mutation": mutation,
     }
     run = _start_or_resume(out, settings)
     # In a thread of its own, where Keras counts names from the start, as in a new process: the order in which
@@ -138,7 +144,7 @@ def train(
 
 
 def batches(
-    images: np.ndarray, batch_size: int, seed: int, *, first_step: int = 0
+    images: np.ndarray, batch_size: int, seed: int, *, first_step: int = 0, mutation: float = 0.0
 ) -> Iterator[np.ndarray]:
     """Yields shuffled batches for ever from `first_step` on; a step's batch depends on the seed alone."""
     batch_size = min(batch_size, len(images))
@@ -149,8 +155,16 @@ def batches(
         order = np.random.RandomState([seed, epoch]).permutation(len(images))
         while step // per_epoch == epoch:
             start = step % per_epoch * batch_size
-            yield images[order[start : start + batch_size]]
+            batch = images[order[start : start + batch_size]]
+            yield mutated(batch, mutation, seed=[seed, step, 1]) if mutation else batch
             step += 1
+
+
+def mutated(images: np.ndarray, rate: float, *, seed: Any) -> np.ndarray:
+    """Replaces a share of the values by random ones, uniform in 0–255."""
+    random = np.random.RandomState(seed)
+    noise = random.randint(0, 256, images.shape, np.uint8)
+    return np.where(random.random_sample(images.shape) < rate, noise, images)
 
 
 def _fit(
@@ -175,7 +189,7 @@ def _fit(
         while step < steps:
             try:
                 network.fit(
-                    _as_tf_data(images, run["batch_size"], run["seed"], step),
+                    _as_tf_data(images, run, step),
                     steps_per_epoch=min(every - step % every, steps - step),
                     verbose=0,
                     callbacks=[reporter],
@@ -206,11 +220,12 @@ def _ctrl_c_waits() -> Iterator[None]:
             signal.raise_signal(waiting[0])
 
 
-def _as_tf_data(images: np.ndarray, batch_size: int, seed: int, first_step: int) -> tf.data.Dataset:
+def _as_tf_data(images: np.ndarray, run: dict[str, Any], first_step: int) -> tf.data.Dataset:
+    size = min(run["batch_size"], len(images))
     return tf.data.Dataset.from_generator(
-        lambda: batches(images, batch_size, seed, first_step=first_step),
+        lambda: batches(images, size, run["seed"], first_step=first_step, mutation=run["mutation"]),
         # The whole shape: XLA compiles for it.
-        output_signature=tf.TensorSpec((min(batch_size, len(images)), *images.shape[1:]), tf.uint8),
+        output_signature=tf.TensorSpec((size, *images.shape[1:]), tf.uint8),
     )
 
 
@@ -251,6 +266,7 @@ def _start_or_resume(out: pathlib.Path, settings: dict[str, Any]) -> dict[str, A
         raise TfbnoodError(
             f"{path} is not readable as JSON ({error}); remove the folder to start again"
         ) from None
+    run.setdefault("mutation", 0.0)  # There was none before version 0.2.
     other = [f"{key}={run.get(key)!r}" for key in settings if run.get(key) != settings[key]]
     if other:
         raise TfbnoodError(
@@ -292,7 +308,7 @@ def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
     """The shell line as it was typed, or for a call from Python one that does the same."""
     if pathlib.Path(sys.argv[0]).stem in ("tfbnood", "cli"):
         return shlex.join(["tfbnood", *sys.argv[1:]])
-    names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed")
+    names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "mutation")
     words = [w for name in names for w in (f"--{name.replace('_', '-')}", str(settings[name]))]
     words += ["--jit" if settings["jit"] else "--no-jit", "--out", str(out)]
     return shlex.join(["tfbnood", "train", *words])

@@ -1,0 +1,202 @@
+"""Several statistics of single images as one: their joint density in-distribution, and how high they are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbnood import statistics
+from tfbnood.batching import map_batches
+from tfbnood.errors import StatisticError
+from tfbnood.evidence import Evidence, EvidenceStatistic, Need, gatherer
+from tfbnood.moments import batch_normalizations
+from tfbnood.statistics import Statistic, register
+
+__all__ = ["Ensemble"]
+
+_NEEDS: tuple[Need, ...] = ("pixels", "log_prob", "moments")
+_QUANTILES = 201
+
+
+@register
+class Ensemble(EvidenceStatistic):
+    """One score of several statistics, in one pass.
+
+    Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
+    with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
+    the density of states; unusual alone would forget that high scores of the members mean out-of-distribution, so that
+    their sum is added: `−log p(g) + weight · Σ g`.
+
+    Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
+    than any new image will ever be.
+
+    Args:
+        members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
+            allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca` and
+            `pixel_knn`.
+        components: of the mixture. Defaults to 10.
+        weight: of the sum of normal scores. Defaults to 0.7; with `components` chosen on pseudo-outliers
+            (docs/statistics.md).
+        reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
+        seed: of the halves and of the mixture's start.
+
+    Reference: Density of States Estimation for Out-of-Distribution Detection (Morningstar et al. 2021),
+    arXiv:2006.09273.
+    """
+
+    name = "ensemble"
+    need = "moments"
+    minimum_reference = 20
+
+    def __init__(
+        self,
+        *,
+        members: Sequence[str | Sequence] | None = None,
+        components: int = 10,
+        weight: float = 0.7,
+        reference_images: int = 3000,
+        seed: int = 0,
+    ):
+        if components < 1:
+            raise StatisticError(
+                f"components must be at least 1. Received: components={components}"
+            )
+        self.members = members
+        self.components = components
+        self.weight = weight
+        self.reference_images = reference_images
+        self.seed = seed
+        for one in members or ():
+            _member(one)  # A wrong one is said now and not when it is fitted.
+
+    def _check_model(self, model: Any) -> None:
+        self._members = [_member(one) for one in self.members or _members_for(model)]
+        for member in self._members:
+            member._check_model(model)
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        from sklearn.mixture import GaussianMixture
+
+        order = np.random.RandomState(self.seed).permutation(len(reference))
+        half = len(reference) // 2
+        for member in self._members:
+            member.fit(model, reference[order[:half]])
+        self._restore(model)
+        images = reference[order[half:]][: self.reference_images]
+        scores = map_batches(lambda batch: self._member_scores(self._gather(batch)), images).astype(
+            np.float64
+        )
+        self.values_, self.normal_scores_ = _tables(scores)
+        self.slopes_ = _end_slopes(scores)
+        normal_scores = self._normal_scores(tf.constant(scores, tf.float32)).numpy()
+        mixture = GaussianMixture(
+            min(self.components, max(1, len(images) // 50)),
+            reg_covar=1e-2,  # Ties make members of few values; no component may shrink onto them.
+            random_state=self.seed,
+        ).fit(normal_scores)
+        self.log_weights_ = np.log(mixture.weights_).astype(np.float32)
+        self.means_ = mixture.means_.astype(np.float32)
+        self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
+
+    def _restore(self, model: Any) -> None:
+        need = max((member.need for member in self._members), key=_NEEDS.index)
+        self._gather = gatherer(model, need)
+
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        normal_scores = self._normal_scores(self._member_scores(evidence))
+        evidence_of_height = self.weight * tf.reduce_sum(normal_scores, axis=1)
+        return evidence_of_height - self._log_density(normal_scores)
+
+    def _member_scores(self, evidence: Evidence) -> tf.Tensor:
+        scores = [member.tensor_score(evidence) for member in self._members]
+        return tf.stack(scores, axis=1)
+
+    def _normal_scores(self, scores: tf.Tensor) -> tf.Tensor:
+        columns = [
+            _interpolated(scores[:, index], self.values_[index], self.normal_scores_[index], slopes)
+            for index, slopes in enumerate(self.slopes_)
+        ]
+        return tf.stack(columns, axis=1)
+
+    def _log_density(self, points: tf.Tensor) -> tf.Tensor:
+        """Log density of the mixture up to a constant, `[n]`."""
+        centred = points[:, None, :] - self.means_
+        standard = tf.einsum("nkd,kde->nke", centred, self.precisions_cholesky_)
+        diagonals = tf.linalg.diag_part(self.precisions_cholesky_)
+        log_volumes = tf.reduce_sum(tf.math.log(diagonals), axis=1)
+        exponents = -0.5 * tf.reduce_sum(tf.square(standard), axis=2)
+        return tf.reduce_logsumexp(self.log_weights_ + log_volumes + exponents, axis=1)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        state = super().get_state()
+        for index, member in enumerate(self._members):
+            state |= {f"{index}.{key}": value for key, value in member.get_state().items()}
+        return state
+
+    def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
+        super().set_state(model, {key: value for key, value in state.items() if "." not in key})
+        for index, member in enumerate(self._members):
+            prefix = f"{index}."
+            member.set_state(
+                model,
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in state.items()
+                    if key.startswith(prefix)
+                },
+            )
+
+
+def _members_for(model: Any) -> list[Sequence]:
+    """The statistics that a model allows."""
+    members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
+    if callable(getattr(model, "log_prob", None)):
+        members += [("log_prob", {}), ("complexity", {})]
+        if batch_normalizations(model):
+            members += [("bn_moments", {"grid": 1}), ("bn_moments", {"grid": 2})]
+    return members
+
+
+def _member(description: str | Sequence | Statistic) -> EvidenceStatistic:
+    name, settings = (description, {}) if isinstance(description, str) else description
+    member = statistics.get(name, **settings)
+    if not isinstance(member, EvidenceStatistic) or isinstance(member, Ensemble):
+        raise StatisticError(
+            f"members must be statistics of single images in TensorFlow operations. Received: {name!r}"
+        )
+    return member
+
+
+def _tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By member, quantiles of its values and their normal scores, `[members, quantiles]`."""
+    from scipy.stats import norm
+
+    count = min(_QUANTILES, len(scores))
+    shares = (np.arange(count) + 0.5) / count
+    values = np.quantile(scores, shares, axis=0).T
+    return values.astype(np.float32), np.tile(norm.ppf(shares), (len(values), 1)).astype(np.float32)
+
+
+def _end_slopes(scores: np.ndarray) -> np.ndarray:
+    """By member, normal scores a unit of the value near both ends, `[members, 2]`."""
+    low, lower, higher, high = np.quantile(scores, (0.01, 0.1, 0.9, 0.99), axis=0)
+    span = 2.326 - 1.282  # what these quantiles are apart in normal scores
+    tiny = 1e-6 * (1 + np.abs(scores).max(axis=0))
+    slopes = np.stack([lower - low, high - higher], axis=1)
+    return (span / np.maximum(slopes, tiny[:, None])).astype(np.float32)
+
+
+def _interpolated(
+    values: tf.Tensor, knots: np.ndarray, heights: np.ndarray, slopes: np.ndarray
+) -> tf.Tensor:
+    """Linear between the knots; beyond them the height grows with the logarithm of the distance."""
+    after = tf.clip_by_value(tf.searchsorted(knots, values), 1, len(knots) - 1)
+    left, right = tf.gather(knots, after - 1), tf.gather(knots, after)
+    share = (values - left) / tf.maximum(right - left, 1e-12)
+    inside = tf.gather(heights, after - 1) + tf.clip_by_value(share, 0.0, 1.0) * (
+        tf.gather(heights, after) - tf.gather(heights, after - 1)
+    )
+    below = tf.math.log1p(slopes[0] * tf.nn.relu(knots[0] - values))
+    above = tf.math.log1p(slopes[1] * tf.nn.relu(values - knots[-1]))
+    return inside - below + above

@@ -1,0 +1,83 @@
+"""What one evaluation-mode pass tells of a batch of images, and statistics that are computed from that alone.
+
+Such statistics are written in TensorFlow operations from images to scores: several of them share one pass, and a
+detector that is exported takes them along as they are.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from tfbnood.batching import map_batches
+from tfbnood.conditional import frozen_log_prob
+from tfbnood.moments import image_moments
+from tfbnood.statistics import Statistic
+
+__all__ = ["Evidence", "EvidenceStatistic", "Need", "gatherer"]
+
+Need = Literal["pixels", "log_prob", "moments"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """A batch of images and what the model makes of each.
+
+    Attributes:
+        images: float32 `[n, height, width, channels]` in 0–255.
+        log_prob: nats `[n]`, or None where nobody asked for them.
+        moments: each image's own moments by grid, as of `tfbnood.moments.image_moments`, or None.
+    """
+
+    images: tf.Tensor
+    log_prob: tf.Tensor | None = None
+    moments: tuple[tf.Tensor, ...] | None = None
+
+
+def gatherer(model: Any, need: Need) -> Callable[[Any], Evidence]:
+    """Returns a function from a batch of images to its evidence, in one pass at most."""
+    log_prob = frozen_log_prob(model) if need == "log_prob" else None
+    moments = image_moments(model) if need == "moments" else None
+
+    def gather(images: Any) -> Evidence:
+        images = tf.convert_to_tensor(images)
+        pixels = tf.cast(images, tf.float32)
+        if moments is not None:
+            return Evidence(pixels, *moments(images))
+        if log_prob is not None:
+            return Evidence(pixels, log_prob(images, False))
+        return Evidence(pixels)
+
+    return gather
+
+
+class EvidenceStatistic(Statistic):
+    """A statistic of single images in TensorFlow operations. Subclasses set `need` and implement `tensor_score`.
+
+    Attributes:
+        need: what it takes of an `Evidence`.
+    """
+
+    scope = "image"
+    need: ClassVar[Need]
+
+    @abc.abstractmethod
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        """Scores a batch, float32 `[n]`; every row on its own."""
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._gather = gatherer(model, self.need)
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        return map_batches(
+            lambda batch: self.tensor_score(self._gather(batch)),
+            images,
+            description=self.name,
+            progress=getattr(self, "_progress", False),
+        ).astype(np.float64)
