@@ -88,7 +88,21 @@ def test_results_say_what_they_assume(by_image, by_batch, digits):
     batch = by_batch.predict(digits.test[:5], fpr=0.05)
     assert batch.assumed.startswith("homogeneous batch")
     assert batch.group_size == 4
-    assert by_image.test_batch(digits.test[:5]).assumed.startswith("homogeneous batch")
+    assert by_image.test_batch(digits.test[:5]).assumed == "every image on its own"
+    assert by_batch.test_batch(digits.test[:5]).assumed.startswith("homogeneous batch")
+    assert "by mean of bn_delta" in str(by_batch.test_batch(digits.test[:5]))
+
+
+def test_methods_of_the_batch_test_go_with_the_scope(by_image, by_batch, digits):
+    for method in tfbnood.batch_tests.BATCH_TESTS:
+        assert by_image.test_batch(digits.test[:5], method=method).method == method
+    assert by_image.test_batch(digits.test[:5]).method == "simes"
+    assert by_image.test_batch(digits.test[:10]).method == "higher_criticism"
+    for detector, method in ((by_image, "mean"), (by_batch, "simes")):
+        with pytest.raises(
+            StatisticError, match=f"method must be one of .*Received: method='{method}'"
+        ):
+            detector.test_batch(digits.test[:5], method=method)
 
 
 def test_rank_counts_the_calibration_scores_at_or_below(detector, digits):

@@ -71,7 +71,8 @@ class Calibration:
     Attributes:
         image_scores: by group size, sorted scores of images in requests of that size. A statistic of scope "image"
             has the size 1 only.
-        batch_scores: by group size, sorted mean scores of whole requests.
+        batch_scores: by group size, sorted mean scores of whole requests; empty for a statistic of scope "image", whose
+            single scores tell all.
     """
 
     image_scores: Mapping[int, np.ndarray]
@@ -82,11 +83,11 @@ class Calibration:
 
         A batch statistic of fewer images is noisier, so that the comparison errs on the side of no alarm.
         """
-        return max(size for size in self.batch_scores if size <= count)
+        return max(size for size in self.image_scores if size <= count)
 
     def null_of_images(self, count: int) -> np.ndarray:
         """Scores to compare the images of a request with."""
-        return self.image_scores[self.group_size(count) if len(self.image_scores) > 1 else 1]
+        return self.image_scores[self.group_size(count)]
 
     def null_of_batches(self, count: int) -> np.ndarray:
         """Mean scores to compare that of a request with."""
@@ -103,8 +104,7 @@ def calibrate(
 ) -> Calibration:
     """Scores held-out images as requests of several sizes would be scored.
 
-    Images are cut into disjoint groups: each group is one request. A statistic of scope "image" is scored once, and
-    its groups are random ones.
+    Images are cut into disjoint groups: each group is one request. A statistic of scope "image" is scored once.
 
     Args:
         statistic: fitted.
@@ -120,12 +120,11 @@ def calibrate(
             "calibration needs at least 2 held-out images and the group size 1 among group_sizes. "
             f"Received: {len(images)} images, group_sizes={group_sizes}"
         )
-    random = np.random.RandomState(0)
     if statistic.scope == "image":
         scores = statistic.score(images, progress=progress)
-        batch_scores = {size: _mean_scores(scores, size, random) for size in sizes}
-        return Calibration({1: np.sort(scores)}, batch_scores)
+        return Calibration({1: np.sort(scores)}, {})
 
+    random = np.random.RandomState(0)
     image_scores, batch_scores = {}, {}
     for size in sizes:
         order = random.permutation(len(images))
@@ -138,16 +137,6 @@ def calibrate(
         image_scores[size] = np.sort(np.concatenate(groups))
         batch_scores[size] = np.sort([group.mean() for group in groups])
     return Calibration(image_scores, batch_scores)
-
-
-def _mean_scores(
-    scores: np.ndarray, size: int, random: np.random.RandomState, count: int = 999
-) -> np.ndarray:
-    """Sorted means of random groups: a fine null, which the few disjoint groups would not be."""
-    if size == 1:
-        return np.sort(scores)
-    groups = [random.choice(len(scores), size, replace=False) for _ in range(count)]
-    return np.sort(scores[groups].mean(axis=1))
 
 
 def _progress(groups: range, size: int, progress: bool):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfbnood import statistics
+from tfbnood.batch_tests import batch_p_value, check_batch_test, default_batch_test
 from tfbnood.batching import map_batches
 from tfbnood.calibration import (
     Calibration,
@@ -68,9 +69,10 @@ class BatchTest:
     """What `Detector.test_batch` found for the whole batch.
 
     Attributes:
-        p_value: share of in-distribution batches that would score as high.
+        p_value: share of in-distribution batches that would look as strange.
         score: mean score of the images.
         statistic: name of the statistic.
+        method: how the scores of the images became one p-value.
         assumed: what the p-value rests on.
         group_size: size of the calibration requests that were compared with.
     """
@@ -78,8 +80,15 @@ class BatchTest:
     p_value: float
     score: float
     statistic: str
+    method: str
     assumed: str
     group_size: int
+
+    def __str__(self) -> str:
+        return (
+            f"p = {self.p_value:.3g} that the batch is in-distribution, by {self.method} of {self.statistic} "
+            f"({self.assumed})"
+        )
 
 
 class Detector:
@@ -188,21 +197,38 @@ class Detector:
             statistic=self.statistic.name,
             assumed=_ASSUMED[self.statistic.scope],
             rule=f"false-alarm rate {level:g}" if fdr is None else f"false-discovery rate {fdr:g}",
-            group_size=1
-            if self.statistic.scope == "image"
-            else calibration.group_size(len(images)),
+            group_size=calibration.group_size(len(images)),
         )
 
-    def test_batch(self, images: Any, *, progress: bool = False) -> BatchTest:
-        """One p-value for "this whole batch is in-distribution", from the mean score."""
+    def test_batch(
+        self, images: Any, *, method: str | None = None, progress: bool = False
+    ) -> BatchTest:
+        """One p-value for "this whole batch is in-distribution".
+
+        Args:
+            images: the batch, `[n, height, width, channels]` in 0–255.
+            method: for a statistic of scope "image" one of `tfbnood.batch_tests.BATCH_TESTS`. Defaults to
+                "higher_criticism", which finds most, and for fewer than 10 images to "simes", which also hardly minds
+                a batch of one class only. A statistic of scope "batch" has "mean", the mean score.
+            progress: show a bar on a terminal.
+        """
         calibration = self._calibrated("test_batch()")
+        alone = self.statistic.scope == "image"
+        if method is not None:
+            check_batch_test(method, self.statistic.scope)
         scores = self.score(images, progress=progress)
-        null = calibration.null_of_batches(len(scores))
+        method = method or default_batch_test(self.statistic.scope, len(scores))
+        if alone:
+            p_value = batch_p_value(scores, calibration.null_of_images(1), method)
+        else:
+            null = calibration.null_of_batches(len(scores))
+            p_value = float(conformal_p_values(scores.mean(), null))
         return BatchTest(
-            p_value=float(conformal_p_values(scores.mean(), null)),
+            p_value=p_value,
             score=float(scores.mean()),
             statistic=self.statistic.name,
-            assumed=_ASSUMED["batch"],
+            method=method,
+            assumed=_ASSUMED[self.statistic.scope],
             group_size=calibration.group_size(len(scores)),
         )
 
