@@ -10,7 +10,8 @@ from tfbnood import statistics
 from tfbnood.conditional import ConditionalLogProb, frozen_log_prob
 from tfbnood.data import load
 from tfbnood.errors import DataError, NotFittedError, StatisticError
-from tfbnood.models import VAE
+from tfbnood.models import VAE, RealNVP
+from tfbnood.moments import image_moments
 
 CONFIGS = {
     "bn_delta": {"batch_size": 16},
@@ -19,9 +20,11 @@ CONFIGS = {
     "log_prob": {},
     "t_perm": {"reference_images": 100},
     "waic": {},
+    "likelihood_ratio": {},
     "typicality": {"group_size": 4, "reference_images": 100},
     "complexity": {},
     "reconstruction": {},
+    "latent_fit": {"projections": 8, "group_size": 16},
     "pixel_pca": {"components": 10},
     "pixel_knn": {"reference_images": 200},
 }
@@ -36,7 +39,14 @@ def digits():
 def models(digits):
     one, two = (trained_brought_model(digits.train, seed) for seed in (0, 1))
     vae = VAE((8, 8, 1), channels=4, latents=3, bottleneck=8, head=8)
-    return {"waic": [one, two], "reconstruction": vae, "one": one}
+    flow = RealNVP((8, 8, 1), channels=2, blocks=1)
+    return {
+        "waic": [one, two],
+        "likelihood_ratio": [one, two],
+        "reconstruction": vae,
+        "latent_fit": flow,
+        "one": one,
+    }
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -84,8 +94,8 @@ def test_scoring_and_fitting_change_no_variable(name, models, digits):
 
 
 def test_noise_images_score_higher_than_digits(statistic, digits):
-    if statistic.name == "reconstruction":
-        pytest.skip("the VAE of this suite is untrained")
+    if statistic.name in ("reconstruction", "latent_fit", "likelihood_ratio"):
+        pytest.skip("the VAE, the flow and the background model of this suite are untrained")
     noise = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 1), dtype=np.uint8)
     digits_scores = statistic.score(digits.test[:70])
     if statistic.name == "complexity":  # Noise is as complex as it is unlikely.
@@ -177,6 +187,44 @@ def test_delta_refuses_a_model_without_batch_normalisation(digits):
         statistics.get("bn_delta").fit(PlainModel(), digits.train)
 
 
+def test_delta_with_mixed_moments_keeps_no_reference_images(models, digits):
+    statistic = statistics.get("bn_delta", mixing="moments", r1=0.0, r2=1.0, batch_size=16)
+    statistic.fit(models["one"], digits.train)
+    images, log_prob = digits.test[:16], frozen_log_prob(models["one"])
+    expected = np.abs(log_prob(images, False) - log_prob(images, True))
+    np.testing.assert_allclose(statistic.score(images), expected, rtol=1e-4, atol=1e-3)
+    assert list(statistic.get_state()) == ["image_shape_"]
+    with pytest.raises(StatisticError, match='mixing must be "samples" or "moments"'):
+        statistics.get("bn_delta", mixing="both")
+
+
+def test_moments_statistic_is_a_principal_residual(digits):
+    # A quarter's moments have 8 features: enough for a subspace with something outside it.
+    model = trained_brought_model(digits.train)
+    statistic = statistics.get("bn_moments", grid=2, components=3).fit(model, digits.train)
+    _, (_, train) = image_moments(model)(digits.train)
+    _, (_, test) = image_moments(model)(digits.test[:20])
+    mean, scale = train.numpy().mean(axis=0), np.maximum(train.numpy().std(axis=0), 1e-3)
+    _, _, axes = np.linalg.svd((train - mean) / scale)
+    standard = np.clip((test - mean) / scale, -30, 30)
+    expected = np.square(standard @ axes[3:].T).sum(axis=1)
+    np.testing.assert_allclose(statistic.score(digits.test[:20]), expected, rtol=2e-2, atol=1e-3)
+    with pytest.raises(StatisticError, match=r"grid must be one of \(1, 2\)"):
+        statistics.get("bn_moments", grid=3)
+
+
+def test_latent_fit_is_scipy_s_kolmogorov_smirnov(models, digits):
+    from scipy import stats
+
+    statistic = fitted("latent_fit", models, digits)
+    latents = models["latent_fit"].encode(digits.test[:12]).reshape(12, -1).astype(np.float64)
+    directions = np.random.RandomState(0).normal(size=(64, 8))
+    values = latents @ (directions / np.linalg.norm(directions, axis=0))
+    length = (np.square(latents).sum(axis=1) - 64) / np.sqrt(128)
+    distances = [stats.kstest(column, "norm").statistic for column in (*values.T, length)]
+    np.testing.assert_allclose(statistic.score(digits.test[:12]), np.mean(distances), rtol=1e-5)
+
+
 def test_likelihood_statistics_are_their_formulas(models, digits):
     images, one = digits.test[:30], models["one"]
     log_prob = frozen_log_prob(one)(images, False).numpy().astype(np.float64)
@@ -191,6 +239,10 @@ def test_likelihood_statistics_are_their_formulas(models, digits):
     members = np.stack([frozen_log_prob(m)(images, False).numpy() for m in models["waic"]])
     expected = -members.mean(axis=0) + (members[0] - members[1]) ** 2 / 4
     np.testing.assert_allclose(fitted("waic", models, digits).score(images), expected, rtol=1e-4)
+
+    expected = members[1] - members[0]
+    scores = fitted("likelihood_ratio", models, digits).score(images)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-3)
 
     typicality = fitted("typicality", models, digits)
     whole = abs(-log_prob[:3].mean() - typicality.entropy_)
@@ -242,6 +294,9 @@ def test_pixel_statistics_need_no_model(digits):
     [
         ("waic", PlainModel(), "list of at least two independently trained models"),
         ("waic", [PlainModel()], "list of at least two independently trained models"),
+        ("likelihood_ratio", [PlainModel()] * 3, "list of two, the model and the background"),
+        ("latent_fit", PlainModel(), r"method encode\(images\)"),
+        ("bn_moments", PlainModel(), "a model with none"),
         ("reconstruction", PlainModel(), r"method reconstruct\(images\)"),
         ("log_prob", None, r"method log_prob\(images, training=…\)"),
     ],
@@ -274,7 +329,9 @@ def test_a_user_s_own_statistic_is_found_by_its_name(digits):
 
 
 def test_unknown_names_and_settings_are_refused():
-    with pytest.raises(StatisticError, match=r"must be one of bn_delta, .*Received: 'magic'"):
+    with pytest.raises(
+        StatisticError, match=r"must be auto or one of bn_delta, .*Received: 'magic'"
+    ):
         statistics.get("magic")
     with pytest.raises(StatisticError, match="bn_delta does not take these settings"):
         statistics.get("bn_delta", ratio=3)

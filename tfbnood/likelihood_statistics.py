@@ -12,7 +12,16 @@ from tfbnood.errors import StatisticError
 from tfbnood.evidence import Evidence, EvidenceStatistic
 from tfbnood.statistics import Statistic, register, sample_of
 
-__all__ = ["Complexity", "LogProb", "Reconstruction", "TPerm", "Typicality", "Waic", "png_bits"]
+__all__ = [
+    "Complexity",
+    "LikelihoodRatio",
+    "LogProb",
+    "Reconstruction",
+    "TPerm",
+    "Typicality",
+    "Waic",
+    "png_bits",
+]
 
 
 class _LogProb:
@@ -76,23 +85,10 @@ class TPerm(_LikelihoodStatistic):
         return np.abs(below - len(self.sorted_) / 2)
 
 
-@register
-class Waic(Statistic):
-    """−WAIC(x) = −E_θ[log p_θ(x)] + Var_θ[log p_θ(x)] over independently trained models.
+class _SeveralModels(Statistic):
+    """A statistic of the log-likelihoods under several models."""
 
-    Reference: Generative ensembles for robust anomaly detection (Choi et al. 2018), arXiv:1810.01392.
-    """
-
-    name = "waic"
     scope = "image"
-
-    def _check_model(self, model: Any) -> None:
-        several = isinstance(model, list | tuple) and len(model) > 1
-        if not several or not all(callable(getattr(one, "log_prob", None)) for one in model):
-            raise StatisticError(
-                "model must be a list of at least two independently trained models for waic. "
-                f"Received: {type(model).__name__}"
-            )
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
@@ -100,9 +96,59 @@ class Waic(Statistic):
     def _restore(self, model: Any) -> None:
         self._members = [_LogProb(one) for one in model]
 
+    def _log_probs(self, images: np.ndarray) -> np.ndarray:
+        """Log-likelihoods, `[models, n]`."""
+        return np.stack([member(images, self._progress) for member in self._members])
+
+
+@register
+class Waic(_SeveralModels):
+    """−WAIC(x) = −E_θ[log p_θ(x)] + Var_θ[log p_θ(x)] over independently trained models.
+
+    Reference: Generative ensembles for robust anomaly detection (Choi et al. 2018), arXiv:1810.01392.
+    """
+
+    name = "waic"
+
+    def _check_model(self, model: Any) -> None:
+        if not _are_models(model) or len(model) < 2:
+            raise StatisticError(
+                "model must be a list of at least two independently trained models for waic. "
+                f"Received: {type(model).__name__}"
+            )
+
     def _score(self, images: np.ndarray) -> np.ndarray:
-        log_probs = np.stack([member(images, self._progress) for member in self._members])
+        log_probs = self._log_probs(images)
         return -log_probs.mean(axis=0) + log_probs.var(axis=0)
+
+
+@register
+class LikelihoodRatio(_SeveralModels):
+    """−(log p(x) − log p₀(x)) with a background model p₀, which was trained on images with mutated pixels.
+
+    What both models know, such as smooth backgrounds, cancels out. `tfbnood train --mutation 0.3` trains p₀.
+
+    Reference: Likelihood ratios for out-of-distribution detection (Ren et al. 2019), arXiv:1906.02845.
+    """
+
+    name = "likelihood_ratio"
+
+    def _check_model(self, model: Any) -> None:
+        if not _are_models(model) or len(model) != 2:
+            raise StatisticError(
+                "model must be a list of two, the model and the background model, for likelihood_ratio. "
+                f"Received: {type(model).__name__}"
+            )
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        log_prob, background = self._log_probs(images)
+        return background - log_prob
+
+
+def _are_models(model: Any) -> bool:
+    return isinstance(model, list | tuple) and all(
+        callable(getattr(one, "log_prob", None)) for one in model
+    )
 
 
 @register

@@ -33,12 +33,16 @@ _BUILT_IN = {
     "log_prob": "tfbnood.likelihood_statistics",
     "t_perm": "tfbnood.likelihood_statistics",
     "waic": "tfbnood.likelihood_statistics",
+    "likelihood_ratio": "tfbnood.likelihood_statistics",
     "typicality": "tfbnood.likelihood_statistics",
     "complexity": "tfbnood.likelihood_statistics",
     "reconstruction": "tfbnood.likelihood_statistics",
+    "latent_fit": "tfbnood.latent_statistics",
     "pixel_pca": "tfbnood.pixel_statistics",
     "pixel_knn": "tfbnood.pixel_statistics",
 }
+# What to use when in doubt; docs/statistics.md says why.
+_AUTO = "ensemble"
 _registered: dict[str, type["Statistic"]] = {}
 
 
@@ -163,18 +167,19 @@ def names() -> tuple[str, ...]:
 
 
 def get(statistic: "str | Statistic", **config: Any) -> Statistic:
-    """Returns a statistic by name, or the given one as it is.
+    """Returns a statistic by name, or the given one as it is; "auto" is the best for single images and mixed streams.
 
     Example:
         >>> tfbnood.statistics.get("bn_delta", r1=0.0, r2=0.5)
     """
     if isinstance(statistic, Statistic):
         return statistic
+    statistic = _AUTO if statistic == "auto" else statistic
     if statistic not in _registered and statistic in _BUILT_IN:
         importlib.import_module(_BUILT_IN[statistic])
     if statistic not in _registered:
         raise StatisticError(
-            f"statistic must be one of {', '.join(names())}. Received: {statistic!r}"
+            f"statistic must be auto or one of {', '.join(names())}. Received: {statistic!r}"
         )
     try:
         return _registered[statistic](**config)

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow_probability import distributions as tfd
 
+from tfbnood.batching import map_batches
 from tfbnood.bijectors import (
     ChannelCoupling,
     CheckerboardCoupling,
@@ -22,9 +24,10 @@ from tfbnood.bijectors import (
     Squeeze,
 )
 from tfbnood.errors import DataError
+from tfbnood.images import as_images
 from tfbnood.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
 from tfbnood.models.base import LikelihoodModel
-from tfbnood.noise import Noise
+from tfbnood.noise import Noise, scoring_noise
 
 __all__ = ["CouplingNetwork", "RealNVP"]
 
@@ -81,6 +84,7 @@ class RealNVP(LikelihoodModel):
         flow = self._scale(self.image_shape[2], channels, scales, seeds)
         self.bijector = Composition([PixelLogit(), *flow], name="real_nvp")
         self.prior = tfd.Sample(tfd.Normal(0.0, 1.0), sample_shape=self.image_shape)
+        self._encode_batch = tf.function(self._encode_batch_eagerly, autograph=False)
         self.build()
 
     def _scale(
@@ -104,6 +108,24 @@ class RealNVP(LikelihoodModel):
         ]
         rest = Composition(self._scale(half, 2 * channels, scales - 1, seeds))
         return [*checkerboards, Squeeze(), *by_channel, PartialBijector(rest), Inverted(Squeeze())]
+
+    def encode(self, images: Any, *, batch_size: int = 64, seed: int = 0) -> np.ndarray:
+        """Latents in evaluation mode, float32, shaped as the images; near N(0, I) where the model fits.
+
+        Args:
+            images: `[n, height, width, channels]` in 0–255.
+            batch_size: images in a pass. Defaults to 64.
+            seed: of the dequantisation noise, one draw for all images.
+        """
+        return map_batches(
+            lambda batch: self._encode_batch(batch, seed),
+            as_images(images, self.image_shape),
+            batch_size=batch_size,
+        )
+
+    def _encode_batch_eagerly(self, images, seed):
+        latents, _ = self._encode(self._checked(images), False, scoring_noise(seed))
+        return latents
 
     def _log_prob(self, images: tf.Tensor, training: bool, noise: Noise) -> tf.Tensor:
         latents, log_det = self._encode(images, training, noise)

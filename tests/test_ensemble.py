@@ -1,0 +1,98 @@
+"""The combined statistic: its formula against scikit-learn and SciPy, and that it keeps what its members know."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from brought import PlainModel, trained_brought_model
+from scipy.stats import norm
+
+from tfbnood import statistics
+from tfbnood.data import load
+from tfbnood.ensemble import Ensemble
+from tfbnood.errors import StatisticError
+from tfbnood.metrics import auroc
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits")
+
+
+@pytest.fixture(scope="module")
+def ensemble(digits):
+    return Ensemble(components=3).fit(trained_brought_model(digits.train), digits.train)
+
+
+def member_names(ensemble):
+    return [member.name for member in ensemble._members]
+
+
+def test_members_are_what_the_model_allows(ensemble, digits):
+    pixels, likelihoods = ["pixel_pca", "pixel_knn"], ["log_prob", "complexity"]
+    assert member_names(ensemble) == [*pixels, *likelihoods, "bn_moments", "bn_moments"]
+    assert member_names(Ensemble().fit(PlainModel(), digits.train)) == [*pixels, *likelihoods]
+    assert member_names(Ensemble().fit(None, digits.train)) == pixels
+
+
+def test_auto_is_the_ensemble(digits):
+    assert isinstance(statistics.get("auto"), Ensemble)
+
+
+def test_members_are_fitted_to_one_half_and_the_mixture_to_the_other(ensemble, digits):
+    known = ensemble._members[1].reference_
+    assert len(known) == len(digits.train) // 2
+    # An image of the half that the members know is its own neighbour; the table must not be of such.
+    assert ensemble._members[1].score(known).mean() < 0.9 * ensemble.values_[1].mean()
+
+
+def test_normal_scores_are_ranks_inside_and_logarithms_outside(ensemble, digits):
+    scores = np.stack([member.score(digits.train) for member in ensemble._members], axis=1)
+    normal = ensemble._normal_scores(tf.constant(scores, tf.float32)).numpy()
+    knots, heights = ensemble.values_[2], ensemble.normal_scores_[2]
+    inside = (scores[:, 2] >= knots[0]) & (scores[:, 2] <= knots[-1])
+    expected = np.interp(scores[inside, 2], knots, heights)
+    np.testing.assert_allclose(normal[inside, 2], expected, atol=1e-3)
+    assert heights[-1] == pytest.approx(norm.ppf(1 - 0.5 / len(knots)), rel=1e-5)
+    far = np.tile(np.median(scores, axis=0), (3, 1))
+    slope = ensemble.slopes_[2, 1]
+    far[:, 2] = knots[-1] + np.array([0, 1, 100]) / slope
+    grown = ensemble._normal_scores(tf.constant(far, tf.float32)).numpy()[:, 2] - heights[-1]
+    np.testing.assert_allclose(grown, np.log1p([0, 1, 100]), rtol=1e-2, atol=1e-2)
+
+
+def test_density_is_scikit_learn_s(ensemble):
+    from sklearn.mixture import GaussianMixture
+
+    mixture = GaussianMixture(len(ensemble.means_))
+    mixture.weights_ = np.exp(ensemble.log_weights_)
+    mixture.means_, mixture.precisions_cholesky_ = ensemble.means_, ensemble.precisions_cholesky_
+    points = np.random.RandomState(0).normal(size=(9, ensemble.means_.shape[1])).astype("f4")
+    constant = 0.5 * points.shape[1] * np.log(2 * np.pi)
+    expected = mixture.score_samples(points) + constant
+    np.testing.assert_allclose(ensemble._log_density(points), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_it_is_better_than_its_members_are_on_average(ensemble, digits):
+    # This model's weights are random: half of the members know nothing, and the others must prevail.
+    is_ood = np.repeat([False, True], 100)
+    for images in (255 - digits.test[100:200], digits.test[100:200, ::-1]):
+        pool = np.concatenate([digits.test[:100], images])
+        members = [auroc(is_ood, member.score(pool)) for member in ensemble._members]
+        assert auroc(is_ood, ensemble.score(pool)) > np.mean(members) + 0.05
+
+
+@pytest.mark.parametrize("member", ["bn_delta", "typicality", "ensemble", "t_perm"])
+def test_members_must_be_of_single_images_in_tensorflow(member):
+    with pytest.raises(StatisticError, match=f"members must be .*Received: '{member}'"):
+        Ensemble(members=["log_prob", member])
+
+
+def test_members_may_have_settings(digits):
+    ensemble = Ensemble(members=["pixel_knn", ("pixel_pca", {"components": 5})], components=1)
+    ensemble.fit(None, digits.train)
+    assert ensemble._members[1].components == 5
+    again = statistics.get("ensemble", **ensemble.get_config())
+    again.set_state(None, ensemble.get_state())
+    np.testing.assert_array_equal(again.score(digits.test[:9]), ensemble.score(digits.test[:9]))
+    with pytest.raises(StatisticError, match="components must be at least 1"):
+        Ensemble(components=0)
