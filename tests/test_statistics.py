@@ -15,6 +15,7 @@ from tfbnood.moments import image_moments
 
 CONFIGS = {
     "bn_delta": {"batch_size": 16},
+    "bn_delta_grouped": {"batch_size": 8},
     "bn_moments": {},
     "ensemble": {"components": 2},
     "log_prob": {},

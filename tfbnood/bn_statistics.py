@@ -10,14 +10,19 @@ from tfbnood.conditional import ConditionalLogProb, MixedMomentsLogProb
 from tfbnood.errors import StatisticError
 from tfbnood.evidence import Evidence, EvidenceStatistic
 from tfbnood.moments import GRIDS, batch_normalizations
-from tfbnood.statistics import Statistic, register, sample_of
+from tfbnood.statistics import Statistic, get, register, sample_of
 
-__all__ = ["BnDelta", "BnMoments", "bn_delta"]
+__all__ = ["BnDelta", "BnDeltaGrouped", "BnMoments", "bn_delta"]
 
 
 def bn_delta(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Δ_{b,r1,r2}(x) = |S_{b,r1}(x) − S_{b,r2}(x)|."""
     return np.abs(low - high)
+
+
+def _check_ratios(r1: float, r2: float) -> None:
+    if not 0 <= r1 < r2 <= 1:
+        raise StatisticError(f"r1 and r2 must have 0 ≤ r1 < r2 ≤ 1. Received: r1={r1}, r2={r2}")
 
 
 class _BatchNormStatistic(Statistic):
@@ -68,8 +73,7 @@ class BnDelta(_BatchNormStatistic):
         reference_images: int = 1024,
         seed: int = 0,
     ):
-        if not 0 <= r1 < r2 <= 1:
-            raise StatisticError(f"r1 and r2 must have 0 ≤ r1 < r2 ≤ 1. Received: r1={r1}, r2={r2}")
+        _check_ratios(r1, r2)
         if mixing not in ("samples", "moments"):
             raise StatisticError(
                 f'mixing must be "samples" or "moments". Received: mixing={mixing!r}'
@@ -106,6 +110,58 @@ class BnDelta(_BatchNormStatistic):
                 images, ratio=ratio, draws=draws, seed=self.seed, progress=self._progress
             )
             for ratio, draws in zip((self.r1, self.r2), self.draws, strict=True)
+        )
+        return bn_delta(low, high)
+
+
+@register
+class BnDeltaGrouped(_BatchNormStatistic):
+    """Δ with companions of one's own kind: images are ranked by `ensemble` first, and neighbours in rank form batches.
+
+    In a stream with few outliers random companions are mostly in-distribution for all images, and Δ tells little.
+    Ranked, the outliers come together at the top. Moments are mixed, not samples.
+
+    Args:
+        r1: the lower share of test images in a batch. Defaults to 0, evaluation mode.
+        r2: the higher share. Defaults to 0.9.
+        batch_size: images in a group. Defaults to 32: smaller groups are purer, larger ones less noisy.
+    """
+
+    name = "bn_delta_grouped"
+    scope = "batch"
+
+    def __init__(self, *, r1: float = 0.0, r2: float = 0.9, batch_size: int = 32):
+        _check_ratios(r1, r2)
+        self.r1 = r1
+        self.r2 = r2
+        self.batch_size = batch_size
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._ranking = get("ensemble").fit(model, reference)
+        self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        return {**self._ranking.get_state(), **super().get_state()}
+
+    def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
+        self._ranking = get("ensemble")
+        self._ranking.set_state(model, state)
+        super().set_state(model, {"image_shape_": state["image_shape_"]})
+
+    def _restore(self, model: Any) -> None:
+        self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        order = np.argsort(-self._ranking.score(images, progress=self._progress))
+        starts = range(0, len(images), self.batch_size)
+        # The last group is completed by those ranked before it.
+        groups = [
+            order[max(0, min(start, len(order) - self.batch_size)) :][: self.batch_size]
+            for start in starts
+        ]
+        low, high = (
+            self._mixed.of_groups(images, groups, ratio=ratio, progress=self._progress)
+            for ratio in (self.r1, self.r2)
         )
         return bn_delta(low, high)
 

@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_score(commands)
     _add_evaluate(commands)
+    _add_reproduce(commands)
     return parser
 
 
@@ -171,6 +172,31 @@ def _add_evaluate(commands) -> None:
     command.set_defaults(run=_evaluate)
 
 
+def _add_reproduce(commands) -> None:
+    command = commands.add_parser(
+        "reproduce",
+        help="make tables and figures again",
+        description="Trains and measures stage by stage. The same command again goes on after Ctrl-C or a kill.",
+    )
+    command.add_argument(
+        "what", choices=("beyond",), help="beyond: what this package adds to the paper"
+    )
+    command.add_argument(
+        "--scale", choices=("tiny", "cpu", "paper"), default="cpu", help="(default: cpu)"
+    )
+    command.add_argument("--out", required=True, help="folder of the results")
+    command.add_argument(
+        "--runs", help="folder of trainings, made or already there (default: OUT/runs)"
+    )
+    command.add_argument("--only", metavar="STUDY", help="one study, such as fashion_mnist_realnvp")
+    command.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
+    command.add_argument(
+        "--batches", type=int, default=100, help="batches of each kind (default: 100)"
+    )
+    command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
+    command.set_defaults(run=_reproduce)
+
+
 def _demo(arguments) -> None:
     from tfbnood.demo import demo
 
@@ -244,6 +270,21 @@ def _evaluate(arguments) -> None:
         out=arguments.out,
         as_json=arguments.json,
     )
+
+
+def _reproduce(arguments) -> None:
+    from tfbnood.reproduce.beyond import beyond, markdown
+
+    results = beyond(
+        arguments.out,
+        scale=arguments.scale,
+        n=arguments.n,
+        batches=arguments.batches,
+        data_dir=arguments.data_dir,
+        runs=arguments.runs,
+        only=arguments.only,
+    )
+    print(markdown(results))
 
 
 if __name__ == "__main__":

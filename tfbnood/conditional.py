@@ -5,7 +5,7 @@ is scored with the moments of the batch. `MixedMomentsLogProb` mixes *moments*: 
 with moments as if moving ones made up the rest. In both r = 0 is evaluation mode and r = 1 training mode.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -145,21 +145,34 @@ class MixedMomentsLogProb:
         size = min(self.batch_size, len(images))
         # Every image is in every draw when there is one batch only, and companions do not matter at ratio 0.
         draws = 1 if size == len(images) or ratio == 0 else draws
-        weights = np.zeros(self.batch_size, np.float32)
-        weights[:size] = 1 / size
-        total, count = np.zeros(len(images)), np.zeros(len(images))
         random = np.random.RandomState([seed, size])
-        passes = draws * -(-len(images) // size)
-        with tqdm(
-            total=passes, desc=f"ratio {ratio:g}", unit="batch", disable=None if progress else True
-        ) as bar:
-            for _ in range(draws):
-                for group in companion_groups(len(images), size, random):
-                    batch = images[np.resize(group, self.batch_size)]
-                    values = self._log_prob(batch, weights, tf.constant(ratio, tf.float32))
-                    np.add.at(total, group, np.asarray(values)[:size])
-                    np.add.at(count, group, 1)
-                    bar.update()
+        groups = [
+            group for _ in range(draws) for group in companion_groups(len(images), size, random)
+        ]
+        return self.of_groups(images, groups, ratio=ratio, progress=progress)
+
+    def of_groups(
+        self,
+        images: np.ndarray,
+        groups: Sequence[np.ndarray],
+        *,
+        ratio: float,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Returns S_{b,r} over given groups of companions, as indices of at most `batch_size` images each.
+
+        An image of several groups has their mean.
+        """
+        total, count = np.zeros(len(images)), np.zeros(len(images))
+        for group in tqdm(
+            groups, desc=f"ratio {ratio:g}", unit="batch", disable=None if progress else True
+        ):
+            weights = np.zeros(self.batch_size, np.float32)
+            weights[: len(group)] = 1 / len(group)
+            batch = images[np.resize(group, self.batch_size)]
+            values = self._log_prob(batch, weights, tf.constant(ratio, tf.float32))
+            np.add.at(total, group, np.asarray(values)[: len(group)])
+            np.add.at(count, group, 1)
         return total / count
 
 

@@ -28,6 +28,7 @@ __all__ = ["Statistic", "get", "names", "register", "sample_of"]
 
 _BUILT_IN = {
     "bn_delta": "tfbnood.bn_statistics",
+    "bn_delta_grouped": "tfbnood.bn_statistics",
     "bn_moments": "tfbnood.bn_statistics",
     "ensemble": "tfbnood.ensemble",
     "log_prob": "tfbnood.likelihood_statistics",

@@ -1,0 +1,1 @@
+"""Tables and figures made again by one command, `tfbnood reproduce WHAT`, stage by stage."""
