@@ -25,7 +25,7 @@ from tfbnood.cli import main
 from tfbnood.data import load
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.provenance import array_sha256
-from tfbnood.training import batches, train
+from tfbnood.training import batches, mutated, train
 
 STEPS, EVERY = 60, 10
 SETTINGS = {"model": "vae", "preset": "tiny", "batch_size": 16, "seed": 3}
@@ -415,5 +415,24 @@ def test_batches_go_on_from_any_step(first_step):
 def test_fewer_images_than_a_batch_are_one_batch():
     drawn = taken(5, 3, 64, 0)
     assert [sorted(batch) for batch in drawn] == [list(range(5))] * 3
-    spec = training._as_tf_data(numbered(5), 64, 0, 0).element_spec
+    run = {"batch_size": 64, "seed": 0, "mutation": 0.0}
+    spec = training._as_tf_data(numbered(5), run, 0).element_spec
     assert spec.shape == (5, 1, 1, 1)
+
+
+def test_mutation_replaces_that_share_of_values_and_depends_on_the_step_alone():
+    images = np.full((40, 10, 10, 1), 100, np.uint8)
+    stream = batches(images, 20, 0, mutation=0.3)
+    one, two = next(stream), next(stream)
+    assert abs((one != 100).mean() - 0.3 * 255 / 256) < 0.04
+    assert (one != two).any()
+    np.testing.assert_array_equal(two, next(batches(images, 20, 0, first_step=1, mutation=0.3)))
+    values = mutated(np.zeros((50, 10, 10, 1), np.uint8), 1.0, seed=0)
+    assert abs(values.mean() - 127.5) < 5
+    assert values.min() == 0
+    assert values.max() == 255
+
+
+def test_a_mutation_out_of_range_is_refused(digits, tmp_path):
+    with pytest.raises(TfbnoodError, match=r"mutation must lie in \[0, 1\). Received: mutation=1"):
+        train(digits, model="vae", preset="tiny", steps=1, out=tmp_path / "run", mutation=1)

@@ -7,11 +7,11 @@ rates are printed whatever they are.
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from tfbnood.calibration import conformal_p_values
 from tfbnood.data import load
 from tfbnood.detector import Detector
 from tfbnood.files import write_json
@@ -66,15 +66,11 @@ def main() -> None:
         write_json(arguments.out, result)
 
 
-def _rates(detector: Detector, requests: list[np.ndarray], fpr: float) -> dict[str, float]:
+def _rates(detector: Detector, requests: list[np.ndarray], fpr: float) -> dict[str, Any]:
     images, batches = [], []
     for request in tqdm(requests, unit="request", disable=None):
-        # Scored once for both: predict() and test_batch() would each do it again.
-        scores = detector.score(request)
-        null = detector.calibration.null_of_images(len(request))
-        images.append((conformal_p_values(scores, null) <= fpr).mean())
-        null = detector.calibration.null_of_batches(len(request))
-        batches.append(conformal_p_values(scores.mean(), null) <= fpr)
+        images.append((detector.p_values(request) <= fpr).mean())
+        batches.append(detector.test_batch(request).p_value <= fpr)
     return {
         "requests": len(requests),
         "images": float(np.mean(images)),
