@@ -158,9 +158,9 @@ def _members_for(model: Any) -> list[Sequence]:
     return members
 
 
-def _member(description: str | Sequence | Statistic) -> EvidenceStatistic:
-    name, settings = (description, {}) if isinstance(description, str) else description
-    member = statistics.get(name, **settings)
+def _member(description: str | Sequence) -> EvidenceStatistic:
+    name, settings = (description, {}) if isinstance(description, str) else tuple(description)
+    member: Statistic = statistics.get(name, **settings)
     if not isinstance(member, EvidenceStatistic) or isinstance(member, Ensemble):
         raise StatisticError(
             f"members must be statistics of single images in TensorFlow operations. Received: {name!r}"

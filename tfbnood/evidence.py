@@ -33,8 +33,8 @@ class Evidence:
     """
 
     images: tf.Tensor
-    log_prob: tf.Tensor | None = None
-    moments: tuple[tf.Tensor, ...] | None = None
+    log_prob: Any = None
+    moments: Any = None
 
 
 def gatherer(model: Any, need: Need) -> Callable[[Any], Evidence]:

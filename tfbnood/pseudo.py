@@ -51,7 +51,7 @@ def _shuffled_quarters(images: np.ndarray, random: np.random.RandomState) -> np.
         # A cyclic shift after a shuffle: no quarter stays where it was.
         order = random.permutation(4)
         for target, source in zip(order, np.roll(order, 1), strict=True):
-            shuffled[(index, *places[target])] = images[(index, *places[source])]
+            shuffled[index][places[target]] = images[index][places[source]]
     return shuffled
 
 
