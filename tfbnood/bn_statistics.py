@@ -51,8 +51,9 @@ class BnDelta(_BatchNormStatistic):
         mixing: "samples" (default), the paper's way, completes batches with reference images: 1/r passes an image and
             draw, and the reference images are part of the detector. "moments" mixes the moments of batches of test
             images with the moving ones: one pass an image and draw, and no reference images.
-        draws: random batches an image is averaged over, at r1 and at r2. Defaults to (1, 4) with mixed samples, where
-            a draw at r2 takes a ninth of the passes, and to (1, 1) with mixed moments.
+        draws: random batches an image is averaged over, at r1 and at r2. Defaults to (2, 8) with mixed samples, where
+            a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers by tools/choose_draws.py), and to (1, 1)
+            with mixed moments.
         reference_images: how many of the reference images are kept to complete batches. Defaults to 1,024.
         seed: of the random batches.
 
@@ -79,7 +80,7 @@ class BnDelta(_BatchNormStatistic):
                 f'mixing must be "samples" or "moments". Received: mixing={mixing!r}'
             )
         if draws is None:
-            draws = (1, 4) if mixing == "samples" else (1, 1)
+            draws = (2, 8) if mixing == "samples" else (1, 1)
         if len(draws) != 2 or min(draws) < 1:
             raise StatisticError(
                 f"draws must be two numbers of at least 1. Received: draws={draws}"

@@ -48,7 +48,7 @@ class Study:
         preset: its size.
         steps: of training.
         everything: all statistics and batch tests, not only the two kinds of Δ.
-        background: also train a background model, for the likelihood ratio.
+        background: steps of a background model, for the likelihood ratio; 0 for none.
     """
 
     data: str
@@ -57,7 +57,7 @@ class Study:
     preset: str
     steps: int
     everything: bool = False
-    background: bool = False
+    background: int = 0
 
     @property
     def name(self) -> str:
@@ -65,15 +65,15 @@ class Study:
 
 
 SCALES: dict[str, tuple[Study, ...]] = {
-    "tiny": (Study("digits", ("inverted", "rotation"), "vae", "tiny", 200, True, True),),
+    "tiny": (Study("digits", ("inverted", "rotation"), "vae", "tiny", 200, True, 100),),
     "cpu": (
-        Study("fashion_mnist", GREY, "realnvp", "cpu-grey", 3000, True, True),
+        Study("fashion_mnist", GREY, "realnvp", "cpu-grey", 3000, True, 1500),
         Study("fashion_mnist", GREY, "vae", "cpu-grey", 3000),
         Study("fashion_mnist", GREY, "pixelcnn", "cpu-grey", 400),
         Study("cifar10", COLOUR, "realnvp", "cpu-colour", 3000, True),
     ),
     "paper": (
-        Study("fashion_mnist", GREY, "realnvp", "paper-grey", 100_000, True, True),
+        Study("fashion_mnist", GREY, "realnvp", "paper-grey", 100_000, True, 50_000),
         Study("fashion_mnist", GREY, "vae", "paper-grey", 100_000),
         Study("fashion_mnist", GREY, "pixelcnn", "paper-grey", 100_000),
         Study("cifar10", COLOUR, "realnvp", "paper-colour", 100_000, True),
@@ -110,7 +110,7 @@ def beyond(
     out = pathlib.Path(out)
     runs = pathlib.Path(runs or out / "runs")
     chosen = [study for study in SCALES[scale] if only in (None, study.name)]
-    total = sum(2 + 2 * study.everything + study.background for study in chosen)
+    total = sum(2 + 2 * study.everything + bool(study.background) for study in chosen)
     stages = Stages(out, {"what": "beyond", "scale": scale, "n": n, "batches": batches}, total)
     for study in chosen:
         _Work(study, stages, runs, n, batches, data_dir).run()
@@ -172,15 +172,15 @@ class _Work:
     @property
     def model(self) -> Any:
         if self._model is None:
-            self._model = self._trained(self.study.name)
+            self._model = self._trained(self.study.name, self.study.steps)
         return self._model
 
-    def _trained(self, name: str, mutation: float = 0.0) -> Any:
+    def _trained(self, name: str, steps: int, mutation: float = 0.0) -> Any:
         folder = self.runs / name
         if (folder / "model.keras").is_file():
             run = json.loads((folder / "run.json").read_text())
             wanted = {"data": self.study.data, "model": self.study.model, "mutation": mutation}
-            wanted |= {"preset": self.study.preset, "steps": self.study.steps}
+            wanted |= {"preset": self.study.preset, "steps": steps}
             other = [key for key in wanted if run.get(key, 0.0) != wanted[key]]
             if other:
                 raise TfbnoodError(
@@ -191,7 +191,7 @@ class _Work:
             self.dataset,
             model=self.study.model,
             preset=self.study.preset,
-            steps=self.study.steps,
+            steps=steps,
             out=folder,
             mutation=mutation,
         )
@@ -220,7 +220,8 @@ class _Work:
             statistics.get("bn_delta", mixing="moments"),
             statistics.get("bn_delta", mixing="moments", r1=0.0),
         ]
-        return self._evaluate(self.model, chosen, (1.0,)).to_dict()
+        shares = CONTAMINATIONS[:2] if self.study.everything else (1.0,)
+        return self._evaluate(self.model, chosen, shares).to_dict()
 
     def _speed(self, most: int = 256) -> Any:
         """Images a second of both kinds of mixing, taken in turns in one process."""
@@ -254,7 +255,7 @@ class _Work:
         return self._evaluate(self.model, chosen, CONTAMINATIONS).to_dict()
 
     def _ratio(self) -> Any:
-        background = self._trained(f"{self.study.name}_background", MUTATION)
+        background = self._trained(f"{self.study.name}_background", self.study.background, MUTATION)
         models = [self.model, background]
         return self._evaluate(models, ["likelihood_ratio"], CONTAMINATIONS).to_dict()
 
