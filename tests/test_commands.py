@@ -106,7 +106,7 @@ def test_a_statistic_may_be_given_with_settings(folder, capsys):
         ("score detector nowhere.txt", "images must be a folder, an .npz or an .npy file"),
         ("score detector images.npz --fpr 0.0001", "fpr must be at least 1/(n + 1)"),
         ("calibrate nowhere --out x", "RUN must be a folder of `tfbnood train`"),
-        ("calibrate run --statistic magic --out x", "statistic must be one of"),
+        ("calibrate run --statistic magic --out x", "statistic must be auto or one of"),
         ("calibrate run --statistic waic --out x", "list of at least two"),
         ("calibrate run --statistic pixel_pca:{ --out x", "settings must be a JSON object"),
         ("evaluate detector --inliers digits --outliers nothing", "'nothing' was not found"),

@@ -36,10 +36,15 @@ def test_demo_goes_on_after_ctrl_c_and_does_the_whole_job(tmp_path, capsys, monk
         (whole, fifth) = re.findall(rf"^{name} +(1|0\.2) +(\d\.\d+)", captured.out, re.MULTILINE)
         assert (whole[0], fifth[0]) == ("1", "0.2")
     evaluation = json.loads((tmp_path / "evaluation.json").read_text())
-    assert {row["statistic"] for row in evaluation["rows"]} == {"bn_delta", "log_prob", "pixel_knn"}
+    assert {row["statistic"] for row in evaluation["rows"]} == {
+        "ensemble",
+        "bn_delta",
+        "log_prob",
+        "pixel_knn",
+    }
     assert (tmp_path / "evaluation.md").exists()
     assert tf.io.decode_png((tmp_path / "evaluation.png").read_bytes()).shape[-1] in (3, 4)
-    assert re.search(r"photos: \d+ of 64 images out-of-distribution by bn_delta", captured.out)
+    assert re.search(r"photos: \d+ of 64 images out-of-distribution by ensemble", captured.out)
     assert Detector.load(tmp_path / "detector").image_shape == (8, 8, 1)
 
 

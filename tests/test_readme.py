@@ -36,7 +36,7 @@ def test_python_blocks_run(code, monkeypatch):
     assert names["x"].train.dtype == "uint8"
     for field in ("score", "p_value", "is_ood", "bits_per_dim"):
         assert getattr(names["result"], field).shape == (64,)
-    assert "of 64 images out-of-distribution by bn_delta" in str(names["result"])
+    assert "of 64 images out-of-distribution by ensemble" in str(names["result"])
 
 
 def test_result_tables_are_those_of_the_result_files():

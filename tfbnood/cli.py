@@ -113,8 +113,8 @@ def _add_calibrate(commands) -> None:
     )
     command.add_argument(
         "--statistic",
-        default="bn_delta",
-        help='name, or with settings bn_delta:{"r1": 0} (default: bn_delta)',
+        default="auto",
+        help='name, or with settings bn_delta:{"r1": 0} (default: auto)',
     )
     command.add_argument("--images", type=int, help="held-out images to use (default: all)")
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")

@@ -10,6 +10,7 @@ from tfbnood.data import load, photo_patches, rotate
 from tfbnood.detector import Detector
 from tfbnood.evaluation import evaluate
 from tfbnood.files import atomic_path
+from tfbnood.statistics import get
 from tfbnood.training import train
 
 __all__ = ["demo"]
@@ -31,8 +32,8 @@ def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
     save_grid(out / "samples.png", model.sample(64, seed=seed))
     print(f"   64 images it draws: {out / 'samples.png'}")
 
-    print(f"3. calibrating the paper's statistic on {len(digits.calibration)} held-out digits")
-    detector = Detector(model, "bn_delta", reference=digits.train, seed=seed)
+    print(f"3. calibrating a detector on {len(digits.calibration)} held-out digits")
+    detector = Detector(model, reference=digits.train, seed=seed)
     detector.calibrate(digits.calibration, progress=True).save(out / "detector")
     print(f"   detector: {out / 'detector'}")
 
@@ -47,7 +48,7 @@ def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
         detector,
         digits.test,
         outliers,
-        statistics=("bn_delta", "log_prob", "pixel_knn"),
+        statistics=("ensemble", get("bn_delta", mixing="moments"), "log_prob", "pixel_knn"),
         contamination=(1.0, 0.2),
         seed=seed,
     )
@@ -60,6 +61,7 @@ def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
     print("5. scoring two requests of 64 images at a false-alarm rate of 5 %")
     for name, images in {"digits": digits.test, "photos": photos}.items():
         print(f"   {name}: {detector.predict(images[:64], fpr=0.05)}")
+        print(f"   {name}: {detector.test_batch(images[:64])}")
 
 
 def save_grid(path: str | pathlib.Path, images: np.ndarray, *, zoom: int = 8) -> None:

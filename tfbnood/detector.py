@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,8 @@ class Detector:
     Args:
         model: any Keras model with `log_prob(images, training=…)` → nats `[n]` of images in 0–255; a list of them
             for the statistic `waic`; None for the pixel statistics.
-        statistic: a name or a `Statistic`. Defaults to "bn_delta", the paper's.
+        statistic: a name or a `Statistic`. Defaults to "auto": `ensemble` for single images and streams, and for whole
+            batches a test over its p-values; docs/statistics.md says when to use another.
         reference: in-distribution images, e.g. the training images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
@@ -105,14 +107,14 @@ class Detector:
         about: where the model comes from, as JSON-safe values; saved with the detector and shown in results.
 
     Example:
-        >>> detector = tfbnood.Detector(model, statistic="bn_delta", reference=x.train).calibrate(x.calibration)
+        >>> detector = tfbnood.Detector(model, reference=x.train).calibrate(x.calibration)
         >>> detector.predict(images, fpr=0.05).is_ood
     """
 
     def __init__(
         self,
         model: Any,
-        statistic: str | Statistic = "bn_delta",
+        statistic: str | Statistic = "auto",
         *,
         reference: Any,
         **config: Any,
@@ -237,6 +239,19 @@ class Detector:
         from tfbnood.saving import save
 
         save(self, folder)
+
+    def export(
+        self,
+        base: str | os.PathLike,
+        *,
+        fpr: float = 0.01,
+        held_out: Any = None,
+        progress: bool = False,
+    ) -> pathlib.Path:
+        """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.serving.export`."""
+        from tfbnood.serving.export import export
+
+        return export(self, base, fpr=fpr, held_out=held_out, progress=progress)
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "Detector":

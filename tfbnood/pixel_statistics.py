@@ -16,7 +16,8 @@ class PixelPca(EvidenceStatistic):
     """Squared distance of the pixels from the reference images' principal subspace.
 
     Args:
-        components: dimensions of the subspace, at most. Defaults to 60.
+        components: dimensions of the subspace, at most, and never more than half of the pixels: outside all of them
+            there is only rounding. Defaults to 60.
         reference_images: images to fit it to, at most. Defaults to 10,000.
         seed: of scikit-learn's randomised solver.
     """
@@ -34,7 +35,7 @@ class PixelPca(EvidenceStatistic):
         from sklearn.decomposition import PCA
 
         pixels = _flat(sample_of(reference, self.reference_images)).numpy()
-        components = min(self.components, min(pixels.shape) - 1)
+        components = max(1, min(self.components, min(pixels.shape) // 2))
         pca = PCA(components, random_state=self.seed).fit(pixels)
         self.mean_ = pca.mean_
         self.components_ = pca.components_
