@@ -41,6 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_score(commands)
     _add_evaluate(commands)
+    _add_export(commands)
+    _add_serve(commands)
     _add_reproduce(commands)
     return parser
 
@@ -172,6 +174,39 @@ def _add_evaluate(commands) -> None:
     command.set_defaults(run=_evaluate)
 
 
+def _add_export(commands) -> None:
+    command = commands.add_parser(
+        "export",
+        help="write a detector as a SavedModel for TF Serving",
+        description="Writes the next version of a model base, OUT/<integer>, with signatures for TF Serving.",
+    )
+    command.add_argument("detector", help="folder of a detector")
+    command.add_argument("--out", required=True, help="the model base, e.g. savedmodels/NAME")
+    command.add_argument("--fpr", type=float, default=0.01, help="false-alarm rate (default: 0.01)")
+    command.add_argument(
+        "--data",
+        help="data set whose held-out images calibrate score_batch (default: the detector's)",
+    )
+    command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
+    command.set_defaults(run=_export)
+
+
+def _add_serve(commands) -> None:
+    command = commands.add_parser(
+        "serve",
+        help="serve exported detectors over REST",
+        description="Runs tensorflow_model_server, its container, or a stand-in for development.",
+    )
+    command.add_argument("path", help="a model base, a folder of bases, or a models.config")
+    command.add_argument("--port", type=int, default=8501, help="(default: 8501)")
+    command.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1)")
+    command.add_argument("--stand-in", action="store_true", help="use the stand-in in any case")
+    command.add_argument(
+        "--merge", action="store_true", help="stand-in: join rows of concurrent requests"
+    )
+    command.set_defaults(run=_serve)
+
+
 def _add_reproduce(commands) -> None:
     command = commands.add_parser(
         "reproduce",
@@ -269,6 +304,30 @@ def _evaluate(arguments) -> None:
         data_dir=arguments.data_dir,
         out=arguments.out,
         as_json=arguments.json,
+    )
+
+
+def _export(arguments) -> None:
+    from tfbnood.commands import export
+
+    export(
+        arguments.detector,
+        out=arguments.out,
+        fpr=arguments.fpr,
+        data=arguments.data,
+        data_dir=arguments.data_dir,
+    )
+
+
+def _serve(arguments) -> int:
+    from tfbnood.serving.run import serve
+
+    return serve(
+        arguments.path,
+        port=arguments.port,
+        host=arguments.host,
+        stand_in=arguments.stand_in,
+        merge=arguments.merge,
     )
 
 

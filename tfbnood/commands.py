@@ -19,7 +19,7 @@ from tfbnood.evaluation import evaluate as evaluate_detector
 from tfbnood.saving import load_model
 from tfbnood.statistics import Statistic, get
 
-__all__ = ["calibrate", "evaluate", "outlier_set", "score"]
+__all__ = ["calibrate", "evaluate", "export", "outlier_set", "score"]
 
 
 def calibrate(
@@ -106,6 +106,27 @@ def evaluate(
     if out is not None:
         result.save(out)
         print(f"saved: {out}", file=sys.stderr)
+
+
+def export(
+    detector: str,
+    *,
+    out: str,
+    fpr: float = 0.01,
+    data: str | None = None,
+    data_dir: str | None = None,
+) -> None:
+    """Writes a saved detector as the next version of a model base."""
+    loaded = Detector.load(detector)
+    runs = loaded.about.get("runs") or [{}]
+    data = data or runs[0].get("data")
+    held_out = None if data is None else load(data, data_dir=data_dir).calibration
+    if held_out is None:
+        print(
+            "no held-out images: score_batch is left out; --data names a data set", file=sys.stderr
+        )
+    version = loaded.export(out, fpr=fpr, held_out=held_out, progress=True)
+    print(f"exported: {version}")
 
 
 def outlier_set(
