@@ -25,8 +25,9 @@ class Ensemble(EvidenceStatistic):
 
     Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
     with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
-    the density of states; unusual alone would forget that high scores of the members mean out-of-distribution, so that
-    their sum is added: `−log p(g) + weight · Σ g`.
+    the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
+    `bn_moments` are added: `−log p(g) + weight · Σ g`, summed over those members, or over all where there are none. The
+    others are not: a likelihood, or a distance of pixels, is as often too low as too high.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
@@ -36,8 +37,8 @@ class Ensemble(EvidenceStatistic):
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca` and
             `pixel_knn`.
         components: of the mixture. Defaults to 10.
-        weight: of the sum of normal scores. Defaults to 0.7; with `components` chosen on pseudo-outliers
-            (docs/statistics.md).
+        weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
+            pseudo-outliers (docs/statistics.md).
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
@@ -54,7 +55,7 @@ class Ensemble(EvidenceStatistic):
         *,
         members: Sequence[str | Sequence] | None = None,
         components: int = 10,
-        weight: float = 0.7,
+        weight: float = 1.5,
         reference_images: int = 3000,
         seed: int = 0,
     ):
@@ -105,8 +106,9 @@ class Ensemble(EvidenceStatistic):
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         normal_scores = self._normal_scores(self._member_scores(evidence))
-        evidence_of_height = self.weight * tf.reduce_sum(normal_scores, axis=1)
-        return evidence_of_height - self._log_density(normal_scores)
+        summed = [index for index, one in enumerate(self._members) if one.need == "moments"]
+        height = tf.gather(normal_scores, summed, axis=1) if summed else normal_scores
+        return self.weight * tf.reduce_sum(height, axis=1) - self._log_density(normal_scores)
 
     def _member_scores(self, evidence: Evidence) -> tf.Tensor:
         scores = [member.tensor_score(evidence) for member in self._members]

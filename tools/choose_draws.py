@@ -8,10 +8,11 @@ other data sets are not looked at.
 
 import argparse
 import pathlib
+from typing import Any
 
 import numpy as np
 
-from tfbnood.conditional import ConditionalLogProb
+from tfbnood.conditional import ConditionalLogProb, MixedMomentsLogProb
 from tfbnood.data import load
 from tfbnood.files import write_json
 from tfbnood.metrics import auroc
@@ -30,13 +31,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="folder of `tfbnood train`")
     parser.add_argument("--data", required=True, help="its data set")
+    parser.add_argument(
+        "--mixing", choices=("samples", "moments"), default="samples", help="(default: samples)"
+    )
     parser.add_argument("--n", type=int, default=384, help="images of each kind (default: 384)")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
 
     dataset = load(arguments.data)
     model = load_model(pathlib.Path(arguments.run) / "model.keras")
-    conditional = ConditionalLogProb(model, sample_of(dataset.train, 1024))
+    conditional: ConditionalLogProb | MixedMomentsLogProb = (
+        ConditionalLogProb(model, sample_of(dataset.train, 1024))
+        if arguments.mixing == "samples"
+        else MixedMomentsLogProb(model)
+    )
     images = dataset.calibration[: 2 * arguments.n]
     outliers = pseudo_outliers(images[arguments.n :], seed=0)
     sets = {"inliers": images[: arguments.n], **{kind: outliers[kind] for kind in KINDS}}
@@ -49,7 +57,10 @@ def main() -> None:
         aurocs = {
             kind: auroc(is_ood, np.concatenate([scores["inliers"], scores[kind]])) for kind in KINDS
         }
-        passes = sum(draws / ratio for draws, ratio in zip(choice, RATIOS, strict=True))
+        passes = sum(
+            draws / (ratio if arguments.mixing == "samples" else 1)
+            for draws, ratio in zip(choice, RATIOS, strict=True)
+        )
         table.append(
             {
                 "draws": choice,
@@ -67,6 +78,7 @@ def main() -> None:
             arguments.out,
             {
                 "data": arguments.data,
+                "mixing": arguments.mixing,
                 "images": arguments.n,
                 "rule": f"cheapest within {TOLERANCE} of the best mean AUROC",
                 "table": table,
@@ -77,7 +89,7 @@ def main() -> None:
         )
 
 
-def _draws(conditional: ConditionalLogProb, images: np.ndarray) -> list[np.ndarray]:
+def _draws(conditional: Any, images: np.ndarray) -> list[np.ndarray]:
     """By ratio, the likelihoods of every single draw, `[draws, n]`."""
     return [
         np.stack(

@@ -1,69 +1,85 @@
-"""Writes the result tables of README.md from the files under results/, so that no number is typed by hand.
+"""Writes the result tables of README.md and docs/statistics.md from the files under results/.
 
-.venv/bin/python tools/update_readme.py
+    .venv/bin/python tools/update_readme.py
+
+So no number in them is typed by hand; a test checks that they are in step.
 """
 
 import json
 import pathlib
+from typing import Any
 
 from tfbnood.files import atomic_path
+from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
 BEGIN, END = "<!-- results: made by tools/update_readme.py -->", "<!-- end of results -->"
-# Which files give the columns; a statistic of another model stands beside those of the RealNVP.
-SOURCES = ("fashion_mnist_realnvp", "fashion_mnist_realnvp_waic", "fashion_mnist_vae")
+TITLES = {
+    "fashion_mnist_realnvp": "Fashion-MNIST, RealNVP `cpu-grey`",
+    "cifar10_realnvp": "CIFAR-10, RealNVP `cpu-colour`",
+}
+# Statistics of other models, on the same sets, that stand beside those of the RealNVP.
+BESIDE = {"fashion_mnist_realnvp": ("fashion_mnist_realnvp_waic", "fashion_mnist_vae")}
 
 
-def results_text() -> str:
-    """The tables in Markdown."""
-    evaluations = {
-        name: json.loads((ROOT / "results" / name / "evaluation.json").read_text())
-        for name in SOURCES
-        if (ROOT / "results" / name / "evaluation.json").is_file()
+def texts() -> dict[pathlib.Path, str]:
+    """By file, the tables in Markdown."""
+    beyond = _read("beyond/beyond.json")
+    return {
+        ROOT / "README.md": "\n\n".join([*_auroc_tables(beyond), *_false_alarm_lines()]),
+        ROOT / "docs" / "statistics.md": "\n\n".join(
+            [
+                "**Single images and mixed streams**: the tables of the [README](../README.md#how-well-it-works).",
+                "**Δ with mixed moments instead of mixed samples**, pools of one kind:",
+                deltas_table(beyond),
+                *_batches_tables(beyond),
+                "**Bits per dimension** in both modes:",
+                _bits_table(beyond),
+            ]
+        ),
     }
-    false_alarms = sorted((ROOT / "results").glob("*/false_alarms.json"))
-    parts = [_auroc_table(evaluations), _more_draws_line(), _bits_table(evaluations)]
-    parts += [_false_alarm_line(json.loads(path.read_text())) for path in false_alarms]
-    return "\n\n".join(parts)
 
 
-def _auroc_table(evaluations: dict) -> str:
-    columns: dict[str, dict] = {}
-    for evaluation in evaluations.values():
-        for row in evaluation["rows"]:
-            cells = columns.setdefault(row["statistic"], {})
-            cells[row["set"], row["contamination"]] = f"{row['auroc']['value']:.2f}"
-    keys = list(dict.fromkeys(key for cells in columns.values() for key in cells))
-    keys.sort(key=lambda key: -key[1])
-    lines = [["outliers", "share of the pool", *(f"`{name}`" for name in columns)]]
-    for name, share in keys:
-        cells = (column.get((name, share), "") for column in columns.values())
-        lines.append([name, f"{share:.0%}", *cells])
-    return _markdown(lines)
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / name).read_text())
 
 
-def _more_draws_line() -> str:
-    path = ROOT / "results" / "fashion_mnist_realnvp_more_draws" / "evaluation.json"
-    (row,) = json.loads(path.read_text())["rows"]
-    return (
-        f"`bn_delta` averages over few random batches by default. With `draws=(2, 8)`, twice the work, its AUROC on "
-        f"{row['set']} is {row['auroc']['value']:.2f}. Both settings, and that all groups of a draw share "
-        f"their reference images, were compared on these rotations before: the {row['set']} values of `bn_delta` are "
-        "not an untouched test."
-    )
+def _auroc_tables(beyond: dict[str, Any]) -> list[str]:
+    parts = []
+    for name, study in beyond["studies"].items():
+        if "statistics" in study:
+            beside = [_read(f"{other}/evaluation.json") for other in BESIDE.get(name, ())]
+            parts += [f"**{TITLES[name]}**", statistics_table(study, beside)]
+    return parts
 
 
-def _bits_table(evaluations: dict) -> str:
-    lines = [["bits per dimension", "set", "evaluation mode", "training mode", "difference"]]
-    for evaluation in evaluations.values():
-        for bits in evaluation["bits_per_dim"]:
+def _batches_tables(beyond: dict[str, Any]) -> list[str]:
+    parts = []
+    for name, study in beyond["studies"].items():
+        if "batches" in study:
+            parts += [f"**Whole batches**, {TITLES[name]}:", batches_table(study)]
+    return parts
+
+
+def _bits_table(beyond: dict[str, Any]) -> str:
+    lines = ["| model | set | evaluation mode | training mode | difference |", "|" + " --- |" * 5]
+    for name, study in beyond["studies"].items():
+        for bits in study["deltas"]["bits_per_dim"]:
             numbers = (bits["evaluation"], bits["training"], bits["difference"])
-            name = evaluation["provenance"]["model"]
-            lines.append([name, bits["set"], *(f"{number:.2f}" for number in numbers)])
-    return _markdown(lines)
+            cells = [name, bits["set"], *(f"{number:.2f}" for number in numbers)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
-def _false_alarm_line(result: dict) -> str:
+def _false_alarm_lines() -> list[str]:
+    return [
+        _false_alarm_line(_read(f"{path.parent.name}/{path.name}"))
+        for path in sorted(RESULTS.glob("*/false_alarms*.json"))
+    ]
+
+
+def _false_alarm_line(result: dict[str, Any]) -> str:
     fresh, skewed = result["fresh"], result["one_class_only"]
     return (
         f"False alarms of `{result['detector']}` at a nominal {result['nominal_rate']:.0%}, in requests of "
@@ -73,17 +89,12 @@ def _false_alarm_line(result: dict) -> str:
     )
 
 
-def _markdown(lines: list[list[str]]) -> str:
-    header, *rows = (f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join([header, "|" + " --- |" * len(lines[0]), *rows])
-
-
 def main() -> None:
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    with atomic_path(readme) as temporary:
-        temporary.write_text(f"{before}{BEGIN}\n\n{results_text()}\n\n{END}{after}")
+    for path, text in texts().items():
+        before, rest = path.read_text().split(BEGIN)
+        _, after = rest.split(END)
+        with atomic_path(path) as temporary:
+            temporary.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ class Study:
 SCALES: dict[str, tuple[Study, ...]] = {
     "tiny": (Study("digits", ("inverted", "rotation"), "vae", "tiny", 200, True, 100),),
     "cpu": (
-        Study("fashion_mnist", GREY, "realnvp", "cpu-grey", 3000, True, 1500),
+        Study("fashion_mnist", GREY, "realnvp", "cpu-grey", 3000, True, 600),
         Study("fashion_mnist", GREY, "vae", "cpu-grey", 3000),
         Study("fashion_mnist", GREY, "pixelcnn", "cpu-grey", 400),
         Study("cifar10", COLOUR, "realnvp", "cpu-colour", 3000, True),
@@ -110,7 +110,7 @@ def beyond(
     out = pathlib.Path(out)
     runs = pathlib.Path(runs or out / "runs")
     chosen = [study for study in SCALES[scale] if only in (None, study.name)]
-    total = sum(2 + 2 * study.everything + bool(study.background) for study in chosen)
+    total = sum(2 + 3 * study.everything + bool(study.background) for study in chosen)
     stages = Stages(out, {"what": "beyond", "scale": scale, "n": n, "batches": batches}, total)
     for study in chosen:
         _Work(study, stages, runs, n, batches, data_dir).run()
@@ -155,6 +155,7 @@ class _Work:
         self._stage("deltas", self._deltas)
         self._stage("speed", self._speed)
         if self.study.everything:
+            self._stage("draws", self._draws)
             self._stage("statistics", self._statistics)
             self._stage("batches", self._batch_tests)
         if self.study.background:
@@ -222,6 +223,14 @@ class _Work:
         ]
         shares = CONTAMINATIONS[:2] if self.study.everything else (1.0,)
         return self._evaluate(self.model, chosen, shares).to_dict()
+
+    def _draws(self) -> Any:
+        """Δ with less averaging over random batches for samples, and more for moments."""
+        chosen = [
+            statistics.get("bn_delta", draws=(1, 1)),
+            statistics.get("bn_delta", mixing="moments", draws=(2, 8)),
+        ]
+        return self._evaluate(self.model, chosen, (1.0,)).to_dict()
 
     def _speed(self, most: int = 256) -> Any:
         """Images a second of both kinds of mixing, taken in turns in one process."""
@@ -364,32 +373,46 @@ def markdown(results: dict[str, Any]) -> str:
 
 def deltas_table(results: dict[str, Any]) -> str:
     """Δ with mixed samples and with mixed moments: AUROC of pure pools, and images a second."""
-    lines = [["model", "outliers", "samples (.1, .9)", "moments (.1, .9)", "moments (0, .9)"]]
-    lines[0] += ["images a second, samples → moments"]
+    labels = {
+        "samples, draws (2, 8)": ("deltas", 0),
+        "moments": ("deltas", 1),
+        "moments, r1 = 0": ("deltas", 2),
+        "samples, draws (1, 1)": ("draws", 0),
+        "moments, draws (2, 8)": ("draws", 1),
+    }
+    lines = [["model", "outliers", *labels, "images a second with draws (1, 1), samples → moments"]]
     for name, study in results["studies"].items():
-        if "deltas" not in study:
-            continue
-        labels = list(study["deltas"]["statistics"])
         for index, outliers in enumerate(study["training"]["outliers"]):
-            cells = [_auroc(study["deltas"], outliers, 1.0, label) for label in labels]
+            cells = [
+                _auroc(study[stage], outliers, 1.0, list(study[stage]["statistics"])[place])
+                if stage in study
+                else ""
+                for stage, place in labels.values()
+            ]
             speed = ""
             if "speed" in study and not index:
                 rates = study["speed"]["images_a_second"]
-                speed = f"{rates['samples']:.0f} → {rates['moments']:.0f} ({study['speed']['ratio']:.1f}×)"
+                ratio = study["speed"]["ratio"]
+                speed = f"{rates['samples']:.0f} → {rates['moments']:.0f} ({ratio:.1f}×)"
             lines.append([name, outliers, *cells, speed])
     return _table(lines)
 
 
-def statistics_table(study: dict[str, Any]) -> str:
-    """AUROC of every statistic by set and share of outliers; the best of a line in bold."""
+def statistics_table(study: dict[str, Any], more: Sequence[dict[str, Any]] = ()) -> str:
+    """AUROC of every statistic by set and share of outliers; the best of a line in bold.
+
+    Args:
+        study: of `beyond`'s results.
+        more: evaluations of the same sets, as dictionaries, whose statistics stand beside.
+    """
     sources = [study[key] for key in ("statistics", "ratio") if key in study]
-    columns = [(source, label) for source in sources for label in source["statistics"]]
+    columns = [(source, label) for source in (*sources, *more) for label in source["statistics"]]
     lines = [["outliers", "share", *(f"`{label}`" for _, label in columns)]]
     for share in CONTAMINATIONS:
         for outliers in study["training"]["outliers"]:
-            cells = [_auroc(source, outliers, share, label) for source, label in columns]
-            best = max(cells)
-            cells = [f"**{cell}**" if cell == best else cell for cell in cells]
+            values = [_auroc(source, outliers, share, label) for source, label in columns]
+            best = max(value for value in values if value)
+            cells = [f"**{value}**" if value == best else value for value in values]
             lines.append([outliers, f"{share:.0%}", *cells])
     return _table(lines)
 
@@ -407,10 +430,11 @@ def batches_table(study: dict[str, Any]) -> str:
 
 
 def _auroc(evaluation: dict[str, Any], outliers: str, share: float, label: str) -> str:
+    """An AUROC to three digits, or nothing where it was not measured."""
     for row in evaluation["rows"]:
         if (row["set"], row["contamination"], row["statistic"]) == (outliers, share, label):
             return f"{row['auroc']['value']:.3f}"
-    raise TfbnoodError(f"no result for {outliers} at {share} by {label}")
+    return ""
 
 
 def _table(lines: list[list[str]]) -> str:
