@@ -130,8 +130,13 @@ def _add_score(commands) -> None:
         help="tell which images are out-of-distribution",
         description="Scores a folder of PNG and JPEG images, an npz or an npy file, and lists the flagged images.",
     )
-    command.add_argument("detector", help="folder of a detector")
+    command.add_argument(
+        "detector", help="folder of a detector, or with --url the name of a served model"
+    )
     command.add_argument("images", help="folder of images, .npz or .npy")
+    command.add_argument(
+        "--url", help="ask a server, e.g. http://127.0.0.1:8501, instead of loading a detector"
+    )
     rates = command.add_mutually_exclusive_group()
     rates.add_argument("--fpr", type=float, help="false-alarm rate (default: 0.01)")
     rates.add_argument("--fdr", type=float, help="share of false alarms among the alarms, instead")
@@ -277,9 +282,16 @@ def _calibrate(arguments) -> None:
 
 
 def _score(arguments) -> None:
+    style = "json" if arguments.json else "csv" if arguments.csv else "table"
+    if arguments.url is not None:
+        from tfbnood.serving.command import score_by_server
+
+        if arguments.fpr is not None or arguments.fdr is not None:
+            raise TfbnoodError("--fpr and --fdr do not go with --url: the export has set the rate")
+        score_by_server(arguments.url, arguments.detector, arguments.images, style=style)
+        return
     from tfbnood.commands import score
 
-    style = "json" if arguments.json else "csv" if arguments.csv else "table"
     score(
         arguments.detector,
         arguments.images,

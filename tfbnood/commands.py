@@ -1,6 +1,5 @@
 """The commands of the shell that work with detectors: `calibrate`, `score` and `evaluate`."""
 
-import csv
 import dataclasses
 import json
 import pathlib
@@ -13,9 +12,10 @@ import keras
 import numpy as np
 
 from tfbnood.data import Dataset, from_folder, from_npz, load, photo_patches, rotate
-from tfbnood.detector import Detection, Detector
+from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.evaluation import evaluate as evaluate_detector
+from tfbnood.listing import Style, print_listing
 from tfbnood.saving import load_model
 from tfbnood.statistics import Statistic, get
 
@@ -57,20 +57,20 @@ def score(
     fpr: float | None = None,
     fdr: float | None = None,
     skip_unreadable: bool = False,
-    style: str = "table",
+    style: Style = "table",
 ) -> None:
     """Scores images from a folder or a file and prints a table, JSON or CSV."""
     loaded = Detector.load(detector)
     names, pixels = _read(pathlib.Path(images), loaded.image_shape, skip_unreadable)
     result = loaded.predict(pixels, fpr=fpr, fdr=fdr, progress=True)
-    if style == "json":
-        print(json.dumps({**_summary(result), "images": _rows(names, result)}, indent=2))
-    elif style == "csv":
-        writer = csv.DictWriter(sys.stdout, _rows(names, result)[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_rows(names, result))
-    else:
-        print(_table(names, result))
+    about = {
+        "statistic": result.statistic,
+        "rule": result.rule,
+        "assumed": result.assumed,
+        "out_of_distribution": int(result.is_ood.sum()),
+        "of": len(result),
+    }
+    print_listing(names, result, style, about=about, sentence=str(result))
 
 
 def evaluate(
@@ -191,44 +191,3 @@ def _read(
         raise DataError(f"images must be a folder, an .npz or an .npy file. Received: {path}")
     images = from_npz(path)
     return [f"{path.name}[{index}]" for index in range(len(images))], images
-
-
-def _summary(result: Detection) -> dict[str, Any]:
-    return {
-        "statistic": result.statistic,
-        "rule": result.rule,
-        "assumed": result.assumed,
-        "out_of_distribution": int(result.is_ood.sum()),
-        "of": len(result),
-    }
-
-
-def _rows(names: list[str], result: Detection) -> list[dict[str, Any]]:
-    return [
-        {
-            "image": name,
-            "score": float(result.score[index]),
-            "p_value": float(result.p_value[index]),
-            "is_ood": bool(result.is_ood[index]),
-            "bits_per_dim": None
-            if result.bits_per_dim is None
-            else round(float(result.bits_per_dim[index]), 4),
-        }
-        for index, name in enumerate(names)
-    ]
-
-
-def _table(names: list[str], result: Detection) -> str:
-    """The flagged images, most out-of-distribution first."""
-    flagged = [row for row in _rows(names, result) if row["is_ood"]]
-    flagged.sort(key=lambda row: -row["score"])
-    if not flagged:
-        return str(result)
-    width = max(len(row["image"]) for row in flagged)
-    lines = [f"{'image':{width}}  {'score':>10}  {'p-value':>8}  {'bits/dim':>8}"]
-    for row in flagged:
-        bits = "" if row["bits_per_dim"] is None else f"{row['bits_per_dim']:.2f}"
-        lines.append(
-            f"{row['image']:{width}}  {row['score']:10.4g}  {row['p_value']:8.2g}  {bits:>8}"
-        )
-    return "\n".join([*lines, str(result)])

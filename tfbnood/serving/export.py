@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbnood import statistics
 from tfbnood.bn_statistics import BnDelta
 from tfbnood.calibration import Calibration, calibrate, check_false_alarm_rate
 from tfbnood.detector import Detector
@@ -61,30 +60,34 @@ def export(
             without them, or without batch normalisation, that signature is left out.
         progress: show a bar on a terminal.
     """
-    if detector.calibration is None:
+    calibration, scorer = detector.calibration, detector.statistic
+    if calibration is None:
         raise NotCalibratedError(
             "call calibrate() with held-out in-distribution images before export()"
         )
-    if not isinstance(detector.statistic, EvidenceStatistic):
+    if not isinstance(scorer, EvidenceStatistic):
         raise StatisticError(
             'the statistic must score single images in TensorFlow operations to be exported, as "auto" does. '
-            f"Received: {detector.statistic.name}"
+            f"Received: {scorer.name}"
         )
-    check_false_alarm_rate(fpr, detector.calibration.null_of_images(1))
+    null = calibration.null_of_images(1)
+    check_false_alarm_rate(fpr, null)
     delta = None
     if held_out is not None and batch_normalizations(detector.model):
-        statistic = statistics.get("bn_delta", mixing="moments").fit(detector.model, held_out)
+        statistic = BnDelta(mixing="moments")
+        statistic.fit(detector.model, held_out)
         images = as_images(held_out, detector.image_shape, name="held_out")
         sizes = tuple(size for size in GROUP_SIZES if 2 * size <= len(images))
-        delta = statistic, calibrate(statistic, images, group_sizes=sizes, progress=progress)
-    served = _Served(detector, fpr, delta)
+        calibrated = calibrate(statistic, images, group_sizes=sizes, progress=progress)
+        delta = _BatchDelta(detector.model, statistic, calibrated)
+    served = _Served(detector.model, scorer, null, fpr, delta)
     base = pathlib.Path(base)
     base.mkdir(parents=True, exist_ok=True)
     _remove_rests(base)
     temporary = base / f".partial-{os.getpid()}"
     try:
         tf.saved_model.save(served, str(temporary), signatures=served.signatures())
-        _write_extras(served, detector, temporary, base.name, fpr)
+        _write_extras(temporary, base.name, _about(detector, null, fpr, delta))
         version = base / str(_next_version(base))
         os.rename(temporary, version)
     finally:
@@ -97,24 +100,23 @@ class _Served(tf.Module):
 
     def __init__(
         self,
-        detector: Detector,
+        model: Any,
+        statistic: EvidenceStatistic,
+        null: np.ndarray,
         fpr: float,
-        delta: tuple[BnDelta, Calibration] | None,
+        delta: "_BatchDelta | None",
     ):
         super().__init__(name="tfbnood")
-        self.image_shape = detector.image_shape
+        self.image_shape = statistic.image_shape_
         self.fpr = fpr
-        model = detector.model
         self.has_likelihood = callable(getattr(model, "log_prob", None))
-        self._statistic = detector.statistic
-        need = self._statistic.need
-        self._gather = gatherer(
-            model, "log_prob" if self.has_likelihood and need == "pixels" else need
-        )
-        self._null = tf.constant(detector.calibration.null_of_images(1), tf.float32)
+        self._statistic = statistic
+        likelihood_too = self.has_likelihood and statistic.need == "pixels"
+        self._gather = gatherer(model, "log_prob" if likelihood_too else statistic.need)
+        self._null = tf.constant(null, tf.float32)
         # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
-        self._delta = None if delta is None else _BatchDelta(model, *delta)
+        self._delta = delta
 
     def signatures(self) -> dict[str, Any]:
         """The concrete functions by signature."""
@@ -128,9 +130,9 @@ class _Served(tf.Module):
         }
         if self.has_likelihood:
             functions["log_prob"] = (lambda images: self.log_prob(*self.checked(images)), floats)
-        if self._delta is not None:
+        if (delta := self._delta) is not None:
             functions["score_batch"] = (
-                lambda images: self._delta(*self.checked(images), self.fpr),
+                lambda images: delta(*self.checked(images), self.fpr),
                 floats,
             )
         return {
@@ -248,17 +250,10 @@ def _conformal(scores: tf.Tensor, null: tf.Tensor) -> tf.Tensor:
     return tf.cast(1 + at_least, tf.float32) / tf.cast(1 + count, tf.float32)
 
 
-def _write_extras(
-    served: _Served, detector: Detector, folder: pathlib.Path, name: str, fpr: float
-) -> None:
-    extra = folder / "assets.extra"
-    extra.mkdir()
-    zeros = np.zeros((1, *detector.image_shape), np.float32)
-    write_warmup(extra / "tf_serving_warmup_requests", name, {"serving_default": {"images": zeros}})
-    calibration = detector.calibration
-    assert calibration is not None
-    null = calibration.null_of_images(1)
-    content = {
+def _about(
+    detector: Detector, null: np.ndarray, fpr: float, delta: _BatchDelta | None
+) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "statistic": detector.statistic.name,
         "config": detector.statistic.get_config(),
@@ -266,15 +261,24 @@ def _write_extras(
         "fpr": fpr,
         "threshold": float(np.quantile(null, 1 - fpr, method="higher")),
         "calibration_images": len(null),
-        "batch_group_sizes": None if served._delta is None else list(served._delta.sizes),
+        "batch_group_sizes": None if delta is None else list(delta.sizes),
         "about": detector.about,
         "versions": versions(),
-        "sha256": {
-            str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and extra not in path.parents
-        },
     }
+
+
+def _write_extras(folder: pathlib.Path, name: str, about: dict[str, Any]) -> None:
+    """A warm-up request, and what the model is, with a hash of every file."""
+    hashes = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    extra = folder / "assets.extra"
+    extra.mkdir()
+    zeros = np.zeros((1, *about["image_shape"]), np.float32)
+    write_warmup(extra / "tf_serving_warmup_requests", name, {"serving_default": {"images": zeros}})
+    content = {**about, "sha256": hashes}
     write_json(extra / "detector.json", json.loads(json.dumps(content, default=str)))
 
 

@@ -1,0 +1,33 @@
+"""Serving: a client of TensorFlow Serving's REST API, and a development server that speaks it.
+
+Public names are loaded on first use; the client never loads TensorFlow.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfbnood.serving.client import Client, Scores, ServingError
+    from tfbnood.serving.models import ModelConfig, models_from
+    from tfbnood.serving.server import Server
+
+__all__ = ["Client", "ModelConfig", "Scores", "Server", "ServingError", "models_from"]
+
+_HOMES = {
+    "Client": "client",
+    "ModelConfig": "models",
+    "Scores": "client",
+    "Server": "server",
+    "ServingError": "client",
+    "models_from": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"tfbnood.serving.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'tfbnood.serving' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,239 @@
+"""A client of exported detectors behind TensorFlow Serving's REST API, real or the development server.
+
+Needs NumPy, not TensorFlow: a machine that only asks does not have to wait for it, or have it.
+"""
+
+import base64
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import time
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfbnood.errors import TfbnoodError
+from tfbnood.images import as_images
+
+__all__ = ["Client", "Scores", "ServingError"]
+
+_DTYPES = {
+    "score": np.float32,
+    "p_value": np.float32,
+    "is_ood": np.bool_,
+    "bits_per_dim": np.float32,
+    "valid": np.bool_,
+}
+# Large images go in smaller requests: this many values are some 20 MB of JSON.
+_VALUES_PER_REQUEST = 4_000_000
+_BYTES_PER_REQUEST = 16_000_000
+_RETRIED = (429, 503)
+_LONGEST_PAUSE = 5.0
+
+
+class ServingError(TfbnoodError):
+    """A server that does not answer, or with an error; `code` is the HTTP status, where there was one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    """What the server says of n images; every array has the shape `[n]`.
+
+    Attributes:
+        score: the detector's statistic; greater is stranger.
+        p_value: share of in-distribution images that would score as high.
+        is_ood: whether the image is called out-of-distribution.
+        bits_per_dim: negative log-likelihood.
+        valid: False for a row that was no image, or had values outside 0–255.
+    """
+
+    score: np.ndarray
+    p_value: np.ndarray
+    is_ood: np.ndarray
+    bits_per_dim: np.ndarray
+    valid: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+
+class Client:
+    """Asks a served detector for scores.
+
+    Args:
+        url: the server, such as `http://localhost:8501`.
+        model: name of the served model.
+        version: which version to ask. Defaults to the newest.
+        label: a label of a version, instead.
+        timeout: seconds to wait for an answer.
+        retries: how often to ask again when the server is busy (429, 503) or not reachable, with growing pauses.
+        images_per_request: how many images go in one request.
+
+    Example:
+        >>> client = Client("http://localhost:8501", "digits")  # doctest: +SKIP
+        >>> client.score(images).is_ood  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        version: int | None = None,
+        label: str | None = None,
+        timeout: float = 30,
+        retries: int = 5,
+        images_per_request: int = 64,
+    ) -> None:
+        if version is not None and label is not None:
+            raise ServingError(f"give a version or a label. Received: {version=}, {label=}")
+        if images_per_request < 1:
+            raise ServingError(
+                f"images_per_request must be positive. Received: {images_per_request}"
+            )
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ServingError(f"url must look like http://localhost:8501. Received: {url}")
+        self.url = url.rstrip("/")
+        self._parts = parts
+        self._path = f"{parts.path.rstrip('/')}/v1/models/{urllib.parse.quote(model, safe='')}"
+        if version is not None:
+            self._path += f"/versions/{int(version)}"
+        if label is not None:
+            self._path += f"/labels/{urllib.parse.quote(label, safe='')}"
+        self._timeout = timeout
+        self._retries = retries
+        self._images_per_request = images_per_request
+
+    def score(self, images: Any) -> Scores:
+        """Scores images of shape `[n, height, width, channels]` with values 0–255.
+
+        Raises:
+            DataError: these are no such images.
+            ServingError: the server cannot be reached, or refuses.
+        """
+        images = as_images(images)
+        size = min(self._images_per_request, max(1, _VALUES_PER_REQUEST // images[0].size))
+        chunks = (images[start : start + size] for start in range(0, len(images), size))
+        return _joined(
+            [self._scores("serving_default", "images", chunk.tolist()) for chunk in chunks]
+        )
+
+    def score_files(self, paths: Iterable[str | os.PathLike]) -> Scores:
+        """Scores PNG and JPEG files; the server decodes them and fits them to the model's size.
+
+        Raises:
+            ServingError: a file cannot be read, or the server cannot be reached, or refuses.
+        """
+        if isinstance(paths, str | os.PathLike):
+            paths = [paths]
+        parts = [
+            self._scores("encoded", "image_bytes", chunk) for chunk in self._encoded_chunks(paths)
+        ]
+        if not parts:
+            raise ServingError("paths must name at least one file. Received: none")
+        return _joined(parts)
+
+    def metadata(self) -> dict[str, Any]:
+        """Name, version and signatures of the served model."""
+        return self._ask("GET", "/metadata")
+
+    def status(self) -> dict[str, Any]:
+        """The versions that the server knows, and their states."""
+        return self._ask("GET", "")
+
+    def _encoded_chunks(self, paths: Iterable[str | os.PathLike]) -> Iterator[list[dict[str, str]]]:
+        chunk: list[dict[str, str]] = []
+        held = 0
+        for path in paths:
+            try:
+                content = pathlib.Path(path).read_bytes()
+            except OSError as error:
+                raise ServingError(f"{path} cannot be read ({error.strerror or error})") from error
+            too_much = held + len(content) > _BYTES_PER_REQUEST
+            if chunk and (too_much or len(chunk) == self._images_per_request):
+                yield chunk
+                chunk, held = [], 0
+            chunk.append({"b64": base64.b64encode(content).decode()})
+            held += len(content)
+        if chunk:
+            yield chunk
+
+    def _scores(self, signature: str, name: str, values: list[Any]) -> Scores:
+        body = {"signature_name": signature, "inputs": {name: values}}
+        outputs = self._ask("POST", ":predict", json.dumps(body).encode()).get("outputs")
+        if not isinstance(outputs, Mapping) or not _DTYPES.keys() <= outputs.keys():
+            raise ServingError(
+                f"{self.url}{self._path} is no export of tfbnood: {signature} must answer with "
+                f"{', '.join(_DTYPES)}. Received: {_short(outputs)}"
+            )
+        arrays: dict[str, np.ndarray] = {
+            key: np.asarray(outputs[key], dtype) for key, dtype in _DTYPES.items()
+        }
+        if any(array.shape != (len(values),) for array in arrays.values()):
+            shapes = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
+            raise ServingError(f"{len(values)} images must get as many scores. Received: {shapes}")
+        return Scores(**arrays)
+
+    def _ask(self, method: str, suffix: str, body: bytes | None = None) -> dict[str, Any]:
+        for attempt in range(self._retries + 1):
+            last = attempt == self._retries
+            try:
+                code, content = self._send(method, self._path + suffix, body)
+            except TimeoutError as error:
+                raise ServingError(
+                    f"{self.url} did not answer within {self._timeout:g} s"
+                ) from error
+            # Asking twice does no harm, so a connection that breaks is tried again too.
+            except ConnectionError as error:
+                if last:
+                    raise ServingError(f"{self.url} cannot be reached ({error})") from error
+            except (OSError, http.client.HTTPException) as error:
+                raise ServingError(f"{self.url} cannot be asked ({_short(error)})") from error
+            else:
+                if code not in _RETRIED or last:
+                    return self._answer(code, content)
+            time.sleep(min(0.1 * 2**attempt, _LONGEST_PAUSE))
+        raise AssertionError  # the last attempt returns or raises
+
+    def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        https = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+        connection = kind(str(self._parts.hostname), self._parts.port, timeout=self._timeout)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _answer(self, code: int, content: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            answer = None
+        if code == 200 and isinstance(answer, dict):
+            return answer
+        said = (
+            answer.get("error") if isinstance(answer, dict) else content.decode("utf-8", "replace")
+        )
+        raise ServingError(f"{self.url}{self._path} answered {code}: {_short(said)}", code)
+
+
+def _joined(parts: list[Scores]) -> Scores:
+    return Scores(
+        **{key: np.concatenate([getattr(part, key) for part in parts]) for key in _DTYPES}
+    )
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"

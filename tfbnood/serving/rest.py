@@ -1,0 +1,459 @@
+"""JSON to tensors and back by the rules of TensorFlow Serving's REST API; knows neither HTTP nor TensorFlow.
+
+The rules, also the odd ones (uint8 wraps, `1.0` is no integer), and the sentences of the errors are the
+real server's: what fails there must fail here.
+"""
+
+import base64
+import contextlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "DEFAULT_SIGNATURE",
+    "HTTP_OF_TF_CODE",
+    "RestError",
+    "error_body",
+    "parse_json",
+    "response_body",
+    "signature_of",
+    "tensors_of",
+]
+
+DEFAULT_SIGNATURE = "serving_default"
+
+# The codes of TensorFlow's errors (1: cancelled, 2: unknown, 3: invalid argument, …), as the real server maps them.
+HTTP_OF_TF_CODE = {
+    **{1: 499, 2: 500, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429},
+    **{9: 400, 10: 409, 11: 400, 12: 501, 13: 500, 14: 503, 15: 500, 16: 401},
+}
+
+_INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+# What an integer in the request may be, which is wider than the small dtypes: those wrap.
+_INTEGERS = {
+    **{"int8": _INT32, "int16": _INT32, "uint8": _INT32, "int32": _INT32, "int64": _INT64},
+    **{"uint32": (0, 2**32 - 1), "uint64": (0, 2**64 - 1)},
+}
+# The greatest integer a float must hold exactly.
+_FLOATS = {"float32": 2**24 - 1, "float64": 2**53 - 1}
+_TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
+_SHOWN = 1000
+
+# Python's sentences on broken JSON, and those of the real server's parser.
+_JSON_ERRORS = (
+    ("Expecting property name", "Missing a name for object member."),
+    ("Expecting ':'", "Missing a colon after a name of object member."),
+    ("Expecting ','", "Missing a comma, } or ] after an object member or array element."),
+    ("Unterminated string", "Missing a closing quotation mark in string."),
+    ("Invalid control", "Invalid encoding in string."),
+    ("Invalid \\", "Invalid escape character in string."),
+)
+
+
+class RestError(Exception):
+    """An error answer: an HTTP code and one text."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def _bad(message: str) -> RestError:
+    return RestError(400, message)
+
+
+def error_body(message: str) -> bytes:
+    """The JSON body of an error."""
+    return json.dumps({"error": message}).encode()
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Reads the JSON object at the start of a body; what follows it is ignored, NaN and Infinity are numbers."""
+    # Bytes that are not UTF-8 travel through strings unharmed: the real parser does not look at them.
+    text = body.decode("utf-8-sig", "surrogateescape").lstrip(" \t\r\n")
+    if not text:
+        raise _bad("JSON Parse error: The document is empty")
+    try:
+        document, _ = _DECODER.raw_decode(text)
+    except json.JSONDecodeError as error:
+        said = next((ours for start, ours in _JSON_ERRORS if error.msg.startswith(start)), None)
+        raise _bad(
+            f"JSON Parse error: {said or 'Invalid value.'} at offset: {error.pos}"
+        ) from error
+    except RecursionError as error:
+        raise _bad("JSON Parse error: nested too deeply") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise _too_big() from error
+    if not isinstance(document, dict):
+        raise _bad(f"JSON Value: {_shown(document)} Is not object")
+    return document
+
+
+def signature_of(document: Mapping[str, Any]) -> str:
+    """The signature that a request asks for."""
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise _bad(
+            f"JSON Value: {_shown(document)} not formatted correctly. "
+            "'signature_name' key must be a string value.",
+        )
+    return name or DEFAULT_SIGNATURE
+
+
+def tensors_of(
+    document: Mapping[str, Any], inputs: Mapping[str, str]
+) -> tuple[dict[str, np.ndarray], bool]:
+    """The arrays of a request by input name, and whether it came in row format.
+
+    Args:
+        document: a request, from `parse_json`.
+        inputs: the signature's inputs: names and dtypes such as `{"images": "float32"}`.
+
+    Example:
+        >>> tensors_of({"instances": [256, -1]}, {"x": "uint8"})
+        ({'x': array([  0, 255], dtype=uint8)}, True)
+    """
+    if "instances" in document and "inputs" in document:
+        raise _bad(
+            f"JSON Value: {_shown(document)} Not formatted correctly expecting only one of 'inputs' or "
+            "'instances' keys to exist ",
+        )
+    try:
+        if "instances" in document:
+            return _from_rows(document, inputs), True
+        if "inputs" in document:
+            return _from_columns(document["inputs"], inputs), False
+    except RecursionError as error:
+        raise _bad("JSON Value: nested too deeply") from error
+    raise _bad("Missing 'inputs' or 'instances' key")
+
+
+def response_body(outputs: Mapping[str, np.ndarray], *, row: bool) -> bytes:
+    """The JSON body for the outputs of a signature; a single output goes without its name."""
+    if row:
+        _check_rows(outputs)
+    columns = {name: _plain(name, outputs[name]) for name in sorted(outputs)}
+    answer: Any
+    if len(columns) == 1:
+        (answer,) = columns.values()
+    elif row:
+        answer = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
+    else:
+        answer = columns
+    text = json.dumps({"predictions" if row else "outputs": answer}, ensure_ascii=False)
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _too_big()
+    return number
+
+
+def _too_big() -> RestError:
+    return _bad("JSON Parse error: Number too big to be stored in double.")
+
+
+# Of a repeated key the first counts, as in the real server.
+_DECODER = json.JSONDecoder(
+    parse_float=_finite, object_pairs_hook=lambda pairs: dict(reversed(pairs))
+)
+
+
+def _from_rows(document: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
+    rows = document["instances"]
+    if not isinstance(rows, list):
+        raise _bad(f"JSON Value: {_shown(document)} Excepting 'instances' to be an list/array")
+    if not rows:
+        raise _bad(f"JSON Value: {_shown(document)} No values in 'instances' array")
+    if not _is_named(rows[0]):
+        if len(inputs) > 1:
+            raise _bad(
+                "instances is a plain list, but expecting list of objects as multiple input tensors "
+                "required as per tensorinfo_map",
+            )
+        for index, row in enumerate(rows):
+            if _is_named(row):
+                raise _bad(f"Expecting value/list but got object at item {index} of input list")
+        ((name, dtype),) = inputs.items()
+        return {name: _stack(rows, dtype, "")}
+    for index, row in enumerate(rows):
+        _check_keys(row, index, inputs)
+    return {
+        name: _stack([row[name] for row in rows], dtype, f" key: {name}")
+        for name, dtype in inputs.items()
+    }
+
+
+def _check_keys(row: Any, index: int, inputs: Mapping[str, str]) -> None:
+    if not _is_named(row):
+        raise _bad(f"Expecting object but got list at item {index} of input list")
+    for key in row:
+        if key not in inputs:
+            raise _bad(
+                f"Failed to process element: {index} key: {key} of 'instances' list. Error: "
+                f"INVALID_ARGUMENT: JSON object: does not have named input: {key}",
+            )
+    if len(row) != len(inputs):
+        raise _bad(
+            f"Failed to process element: {index} of 'instances' list. JSON object: {_shown(row)} "
+            f"keys must be equal to: {','.join(sorted(inputs))}",
+        )
+
+
+def _from_columns(value: Any, inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
+    if _is_named(value):
+        for name in inputs:
+            if name not in value:
+                raise _bad(f"Missing named input: {name} in 'inputs' object.")
+        return {name: _tensor(value[name], dtype) for name, dtype in inputs.items()}
+    if len(inputs) > 1:
+        raise _bad(
+            "inputs is a plain value/list, but expecting an object as multiple input tensors required "
+            "as per tensorinfo_map",
+        )
+    ((name, dtype),) = inputs.items()
+    return {name: _tensor(value, dtype)}
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_base64(value)
+
+
+def _is_base64(value: dict) -> bool:
+    return len(value) == 1 and isinstance(value.get("b64"), str)
+
+
+def _stack(rows: Sequence[Any], dtype: str, where: str) -> np.ndarray:
+    array = _regular_numbers(rows, dtype)
+    if array is not None:
+        return array
+    first: tuple[int, ...] | None = None
+    values: list[Any] = []
+    for index, row in enumerate(rows):
+        shape = _shape(row)
+        count = len(values)
+        try:
+            _fill(row, 0, shape, dtype, values)
+            first = shape if first is None else first
+            size = len(values) - count
+            if size != math.prod(first):
+                raise _bad(f"Expecting tensor size: {math.prod(first)} but got: {size}")
+            if shape != first:
+                raise _bad(f"Expecting shape {_bracketed(first)} but got: {_bracketed(shape)}")
+        except RestError as error:
+            kind = "UNIMPLEMENTED" if error.code == 501 else "INVALID_ARGUMENT"
+            raise _bad(
+                f"Failed to process element: {index}{where} of 'instances' list. "
+                f"Error: {kind}: {error.message}",
+            ) from error
+    return _array(values, dtype, (len(rows), *(first or ())))
+
+
+def _tensor(value: Any, dtype: str) -> np.ndarray:
+    array = _regular_numbers(value, dtype) if isinstance(value, list) else None
+    if array is not None:
+        return array
+    shape = _shape(value)
+    values: list[Any] = []
+    _fill(value, 0, shape, dtype, values)
+    return _array(values, dtype, shape)
+
+
+def _regular_numbers(value: Sequence[Any], dtype: str) -> np.ndarray | None:
+    """The array of a regular list of plain numbers, fast; None where `_fill` has to look at every value."""
+    shape = _shape(value)
+    flat: Sequence[Any] = value
+    for size in shape[1:]:
+        if set(map(type, flat)) != {list} or set(map(len, flat)) != {size}:
+            return None
+        flat = list(itertools.chain.from_iterable(flat))
+    kinds = set(map(type, flat))
+    if dtype in _INTEGERS:
+        low, high = _INTEGERS[dtype]
+        plain = kinds <= {int} and (not flat or (min(flat) >= low and max(flat) <= high))
+    elif dtype == "float32" and kinds <= {int, float}:
+        integers = [number for number in flat if type(number) is int] if int in kinds else [0]
+        plain = max(max(integers), -min(integers)) <= _FLOATS[dtype]
+        # A float that is no float32 is refused; NaN and the infinities are not.
+        sizes = np.abs(np.array(flat if plain else (), np.float64))
+        plain = plain and not np.any((sizes > _MAX_FLOAT32) & (sizes < np.inf))
+    else:
+        plain = False
+    return _array(flat, dtype, shape) if plain else None
+
+
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        if not value:
+            break
+        value = value[0]
+    return tuple(shape)
+
+
+def _fill(value: Any, level: int, shape: tuple[int, ...], dtype: str, values: list[Any]) -> None:
+    """Appends the scalars of a nested list in order; what does not fit the shape is refused."""
+    if not isinstance(value, list):
+        if level != len(shape):
+            raise _bad(
+                f"JSON Value: {_shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                f"Expected at level: {len(shape)}",
+            )
+        values.append(_scalar(value, dtype))
+        return
+    if level >= len(shape):
+        raise _bad(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+    if len(value) != shape[level]:
+        raise _bad(
+            f"Encountered list at unexpected size: {len(value)} at level: {level} "
+            f"expected size: {shape[level]}",
+        )
+    for item in value:
+        _fill(item, level + 1, shape, dtype, values)
+
+
+def _scalar(value: Any, dtype: str) -> Any:
+    if dtype == "string" and isinstance(value, dict):
+        return _from_base64(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if dtype in _FLOATS:
+        if number:
+            return _as_float(value, dtype)
+    elif dtype in _INTEGERS:
+        low, high = _INTEGERS[dtype]
+        if number and isinstance(value, int) and low <= value <= high:
+            return value
+    elif dtype == "string":
+        if isinstance(value, str):
+            return _utf8(value)
+    elif dtype == "bool":
+        if isinstance(value, bool):
+            return value
+    elif not isinstance(value, dict):
+        raise RestError(501, f"Conversion of JSON Value: {_shown(value)} to type: {_type(dtype)}")
+    raise _bad(
+        f"JSON Value: {_shown(value)} Type: {_json_type(value)} is not of expected type: {_type(dtype)}",
+    )
+
+
+def _as_float(value: int | float, dtype: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise _too_big() from error
+    if isinstance(value, int) and _INT64[0] <= value <= _INTEGERS["uint64"][1]:
+        exact = abs(value) <= _FLOATS[dtype]
+    else:  # an integer beyond 64 bits is read as a decimal
+        exact = dtype == "float64" or not _MAX_FLOAT32 < abs(number) < math.inf
+    if not exact:
+        raise _bad(
+            f"Cannot convert JSON value: {_shown(value)} to {_type(dtype)} without loss of precision.",
+        )
+    return number
+
+
+def _from_base64(value: dict) -> bytes:
+    if not _is_base64(value):
+        raise _bad(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
+    text = "".join(value["b64"].split())
+    if not text.endswith("="):  # padding may be left out
+        text += "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise _bad("Unable to base64 decode") from error
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise _bad("JSON Parse error: The surrogate pair in string is invalid.") from error
+
+
+def _array(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    if dtype == "string":
+        array = np.empty(len(values), object)
+        array[:] = values
+    elif dtype in _INTEGERS and dtype != "uint64":
+        # By way of int64, so that small dtypes wrap rather than fail.
+        array = np.array(values, np.int64).astype(dtype)
+    else:
+        array = np.array(values, dtype)
+    try:
+        return array.reshape(shape)
+    except ValueError as error:  # NumPy knows fewer axes than JSON
+        raise _bad(f"a tensor of {len(shape)} dimensions is not supported") from error
+
+
+def _check_rows(outputs: Mapping[str, np.ndarray]) -> None:
+    size = None
+    for name in sorted(outputs):
+        if outputs[name].ndim == 0:
+            raise _bad(f"Tensor name: {name} has no shape information ")
+        if size is not None and len(outputs[name]) != size:
+            raise _bad(
+                f"Tensor name: {name} has inconsistent batch size: {len(outputs[name])} expecting: {size}",
+            )
+        size = len(outputs[name])
+
+
+def _plain(name: str, array: np.ndarray) -> Any:
+    if array.dtype == np.float32:
+        # The shortest decimal that gives the same float32 again: 0.2, not 0.20000000298.
+        return array.astype(str).astype(np.float64).tolist()
+    if array.dtype == object:
+        write = _to_base64 if name.endswith("_bytes") else _to_text
+        return np.frompyfunc(write, 1, 1)(array).tolist() if array.ndim else write(array.item())
+    if array.dtype == np.float64 or array.dtype.kind in "iub":
+        return array.tolist()
+    raise _bad(f"Failed to write JSON value for tensor type: {_type(array.dtype.name)}")
+
+
+def _to_base64(value: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(value).decode()}
+
+
+def _to_text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _shown(value: Any) -> str:
+    """A value for an error; of a large one, the start."""
+    text = ""
+    with contextlib.suppress(RecursionError):
+        for piece in json.JSONEncoder(indent=4).iterencode(value):
+            text += piece
+            if len(text) > _SHOWN:
+                return f"{text[:_SHOWN]}…"
+    return text
+
+
+def _json_type(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "Null", True: "True", False: "False"}[value]
+    kinds = ((dict, "Object"), (list, "Array"), (str, "String"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "Number")
+
+
+def _type(dtype: str) -> str:
+    return _TYPE_NAMES.get(dtype, dtype)
+
+
+def _bracketed(shape: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, shape))}]"
