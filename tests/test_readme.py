@@ -1,5 +1,6 @@
 """What README.md shows can be typed in as it stands."""
 
+import json
 import re
 import runpy
 import shlex
@@ -56,5 +57,9 @@ def test_every_command_is_one_that_exists():
             with pytest.raises(SystemExit) as exit_:
                 cli.main(line[1:])
             assert exit_.value.code == 0
+        elif line and line[0] == "curl":
+            body = json.loads(line[-1].replace("$(base64 -w0 image.png)", "iVBORw0KGgo="))
+            assert set(body) == {"signature_name", "instances"}
+            assert line[1].endswith("/v1/models/fm:predict")
         elif line:
             assert (Path(__file__).resolve().parents[1] / line[0]).is_file()
