@@ -11,7 +11,7 @@ import urllib.parse
 import pytest
 import tensorflow as tf
 
-from tfbnood.serving.models import models_from
+from tfbnood.serving.config import models_from
 from tfbnood.serving.run import find_model_server
 from tfbnood.serving.server import Server
 

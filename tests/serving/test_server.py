@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tfbnood.serving import ServingError, models
-from tfbnood.serving.models import ModelConfig, models_from
+from tfbnood.serving.config import ModelConfig, models_from
 from tfbnood.serving.server import Server
 
 PREDICT = "/v1/models/factor:predict"

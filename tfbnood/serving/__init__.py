@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfbnood.serving.client import Client, Scores, ServingError
-    from tfbnood.serving.models import ModelConfig, models_from
+    from tfbnood.serving.config import ModelConfig, models_from
     from tfbnood.serving.server import Server
 
 __all__ = ["Client", "ModelConfig", "Scores", "Server", "ServingError", "models_from"]
 
 _HOMES = {
     "Client": "client",
-    "ModelConfig": "models",
+    "ModelConfig": "config",
     "Scores": "client",
     "Server": "server",
     "ServingError": "client",
-    "models_from": "models",
+    "models_from": "config",
 }
 
 

@@ -51,7 +51,7 @@ def serve(
         return _run(server_command(executable, path, port))
     if not stand_in and _docker_answers():
         return _run(container_command(path, port, host))
-    from tfbnood.serving.models import models_from
+    from tfbnood.serving.config import models_from
     from tfbnood.serving.server import Server
 
     _say(
