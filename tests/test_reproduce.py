@@ -8,7 +8,7 @@ import pytest
 from tfbnood.cli import main
 from tfbnood.data import load
 from tfbnood.errors import TfbnoodError
-from tfbnood.reproduce.beyond import SCALES, Study, beyond
+from tfbnood.reproduce.beyond import EVERYTHING, SCALES, Study, beyond
 from tfbnood.reproduce.mmd import mmd_p_value
 from tfbnood.reproduce.stages import Stages
 
@@ -76,7 +76,7 @@ def test_mmd_is_the_mean_of_kernels():
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A run of one study on digits, smaller than any scale of the command."""
-    study = Study("digits", ("inverted",), "vae", "tiny", 30, everything=True)
+    study = Study("digits", ("inverted",), "vae", "tiny", 30, EVERYTHING)
     out = tmp_path_factory.mktemp("beyond")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SCALES, "tiny", (study,))
@@ -99,7 +99,7 @@ def test_beyond_writes_json_markdown_and_a_picture(tiny):
 
 def test_beyond_goes_on_with_what_is_there(tiny, capsys, monkeypatch):
     out, results = tiny
-    study = Study("digits", ("inverted",), "vae", "tiny", 30, everything=True)
+    study = Study("digits", ("inverted",), "vae", "tiny", 30, EVERYTHING)
     monkeypatch.setitem(SCALES, "tiny", (study,))
     assert beyond(out, scale="tiny", n=60, batches=3)["studies"] == results["studies"]
     assert "…" not in capsys.readouterr().err  # nothing was started
@@ -107,7 +107,7 @@ def test_beyond_goes_on_with_what_is_there(tiny, capsys, monkeypatch):
 
 def test_a_training_with_other_settings_is_not_taken_for_it(tiny, tmp_path, monkeypatch):
     out, _ = tiny
-    study = Study("digits", ("inverted",), "vae", "tiny", 31, everything=True)
+    study = Study("digits", ("inverted",), "vae", "tiny", 31, EVERYTHING)
     monkeypatch.setitem(SCALES, "tiny", (study,))
     with pytest.raises(TfbnoodError, match=r"must be a training with .*another steps"):
         beyond(tmp_path, scale="tiny", n=60, batches=3, runs=out / "runs")

@@ -47,8 +47,9 @@ class Study:
         model: `realnvp`, `vae` or `pixelcnn`.
         preset: its size.
         steps: of training.
-        everything: all statistics and batch tests, not only the two kinds of Δ.
-        background: steps of a background model, for the likelihood ratio; 0 for none.
+        stages: what to measure, in this order.
+        delta_shares: shares of outliers at which Δ with mixed samples is measured, which takes long.
+        background: steps of the background model of the stage `ratio`.
     """
 
     data: str
@@ -56,7 +57,8 @@ class Study:
     model: str
     preset: str
     steps: int
-    everything: bool = False
+    stages: tuple[str, ...] = ("deltas", "speed")
+    delta_shares: tuple[float, ...] = (1.0,)
     background: int = 0
 
     @property
@@ -64,19 +66,28 @@ class Study:
         return f"{self.data}_{self.model}"
 
 
+EVERYTHING = ("statistics", "batches", "deltas", "speed")
+FASHION: dict[str, Any] = {
+    "stages": (*EVERYTHING, "draws", "ratio"),
+    "delta_shares": CONTAMINATIONS[:2],
+}
 SCALES: dict[str, tuple[Study, ...]] = {
-    "tiny": (Study("digits", ("inverted", "rotation"), "vae", "tiny", 200, True, 100),),
+    "tiny": (
+        Study("digits", ("inverted", "rotation"), "vae", "tiny", 200, **FASHION, background=100),
+    ),
     "cpu": (
-        Study("fashion_mnist", GREY, "realnvp", "cpu-grey", 3000, True, 600),
+        Study("fashion_mnist", GREY, "realnvp", "cpu-grey", 3000, **FASHION, background=600),
         Study("fashion_mnist", GREY, "vae", "cpu-grey", 3000),
         Study("fashion_mnist", GREY, "pixelcnn", "cpu-grey", 400),
-        Study("cifar10", COLOUR, "realnvp", "cpu-colour", 3000, True),
+        Study("cifar10", COLOUR, "realnvp", "cpu-colour", 3000, EVERYTHING),
     ),
     "paper": (
-        Study("fashion_mnist", GREY, "realnvp", "paper-grey", 100_000, True, 50_000),
+        Study(
+            "fashion_mnist", GREY, "realnvp", "paper-grey", 100_000, **FASHION, background=50_000
+        ),
         Study("fashion_mnist", GREY, "vae", "paper-grey", 100_000),
         Study("fashion_mnist", GREY, "pixelcnn", "paper-grey", 100_000),
-        Study("cifar10", COLOUR, "realnvp", "paper-colour", 100_000, True),
+        Study("cifar10", COLOUR, "realnvp", "paper-colour", 100_000, EVERYTHING),
     ),
 }
 
@@ -110,7 +121,7 @@ def beyond(
     out = pathlib.Path(out)
     runs = pathlib.Path(runs or out / "runs")
     chosen = [study for study in SCALES[scale] if only in (None, study.name)]
-    total = sum(2 + 3 * study.everything + bool(study.background) for study in chosen)
+    total = sum(len(study.stages) for study in chosen)
     stages = Stages(out, {"what": "beyond", "scale": scale, "n": n, "batches": batches}, total)
     for study in chosen:
         _Work(study, stages, runs, n, batches, data_dir).run()
@@ -152,17 +163,16 @@ class _Work:
         self._dataset: Dataset | None = None
 
     def run(self) -> None:
-        self._stage("deltas", self._deltas)
-        self._stage("speed", self._speed)
-        if self.study.everything:
-            self._stage("draws", self._draws)
-            self._stage("statistics", self._statistics)
-            self._stage("batches", self._batch_tests)
-        if self.study.background:
-            self._stage("ratio", self._ratio)
-
-    def _stage(self, name: str, work: Callable[[], Any]) -> None:
-        self.stages.run(f"{self.study.name}_{name}", work)
+        work = {
+            "statistics": self._statistics,
+            "batches": self._batch_tests,
+            "deltas": self._deltas,
+            "speed": self._speed,
+            "draws": self._draws,
+            "ratio": self._ratio,
+        }
+        for stage in self.study.stages:
+            self.stages.run(f"{self.study.name}_{stage}", work[stage])
 
     @property
     def dataset(self) -> Dataset:
@@ -221,8 +231,7 @@ class _Work:
             statistics.get("bn_delta", mixing="moments"),
             statistics.get("bn_delta", mixing="moments", r1=0.0),
         ]
-        shares = CONTAMINATIONS[:2] if self.study.everything else (1.0,)
-        return self._evaluate(self.model, chosen, shares).to_dict()
+        return self._evaluate(self.model, chosen, self.study.delta_shares).to_dict()
 
     def _draws(self) -> Any:
         """Δ with less averaging over random batches for samples, and more for moments."""
