@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -95,7 +96,7 @@ class Calibration:
 
 
 def calibrate(
-    statistic: Statistic,
+    statistic: Statistic | Any,
     images: np.ndarray,
     *,
     group_sizes: tuple[int, ...] | None = None,
@@ -107,7 +108,7 @@ def calibrate(
     Images are cut into disjoint groups: each group is one request. A statistic of scope "image" is scored once.
 
     Args:
-        statistic: fitted.
+        statistic: fitted; anything with a `scope` and a method `score(images)`.
         images: held-out in-distribution images, uint8.
         group_sizes: Defaults to 1, 2, 4, … 64, as far as there are two groups of that size.
         most_groups: groups of a size, at most; they bound the time a batch statistic takes.

@@ -193,6 +193,13 @@ def _add_export(commands) -> None:
         help="data set whose held-out images calibrate score_batch (default: the detector's)",
     )
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
+    command.add_argument(
+        "--embed",
+        type=int,
+        default=0,
+        metavar="IMAGES",
+        help="training images to put inside, for score_batch with mixed samples (default: 0, mixed moments)",
+    )
     command.set_defaults(run=_export)
 
 
@@ -327,6 +334,7 @@ def _export(arguments) -> None:
         out=arguments.out,
         fpr=arguments.fpr,
         data=arguments.data,
+        embed=arguments.embed,
         data_dir=arguments.data_dir,
     )
 

@@ -17,7 +17,7 @@ from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.evaluation import evaluate as evaluate_detector
 from tfbnood.listing import Style, print_listing
 from tfbnood.saving import load_model
-from tfbnood.statistics import Statistic, get
+from tfbnood.statistics import Statistic, get, sample_of
 
 __all__ = ["calibrate", "evaluate", "export", "outlier_set", "score"]
 
@@ -114,18 +114,23 @@ def export(
     out: str,
     fpr: float = 0.01,
     data: str | None = None,
+    embed: int = 0,
     data_dir: str | None = None,
 ) -> None:
     """Writes a saved detector as the next version of a model base."""
     loaded = Detector.load(detector)
     runs = loaded.about.get("runs") or [{}]
     data = data or runs[0].get("data")
-    held_out = None if data is None else load(data, data_dir=data_dir).calibration
-    if held_out is None:
+    held_out = reference = None
+    if data is None:
         print(
             "no held-out images: score_batch is left out; --data names a data set", file=sys.stderr
         )
-    version = loaded.export(out, fpr=fpr, held_out=held_out, progress=True)
+    else:
+        dataset = load(data, data_dir=data_dir)
+        held_out = dataset.calibration
+        reference = sample_of(dataset.train, embed) if embed else None
+    version = loaded.export(out, fpr=fpr, held_out=held_out, embed=reference, progress=True)
     print(f"exported: {version}")
 
 

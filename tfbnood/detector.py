@@ -246,12 +246,13 @@ class Detector:
         *,
         fpr: float = 0.01,
         held_out: Any = None,
+        embed: Any = None,
         progress: bool = False,
     ) -> pathlib.Path:
         """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.serving.export`."""
         from tfbnood.serving.export import export
 
-        return export(self, base, fpr=fpr, held_out=held_out, progress=progress)
+        return export(self, base, fpr=fpr, held_out=held_out, embed=embed, progress=progress)
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "Detector":

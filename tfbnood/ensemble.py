@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfbnood import statistics
 from tfbnood.batching import map_batches
 from tfbnood.errors import StatisticError
-from tfbnood.evidence import Evidence, EvidenceStatistic, Need, gatherer
+from tfbnood.evidence import Evidence, EvidenceStatistic, Need
 from tfbnood.moments import batch_normalizations
 from tfbnood.statistics import Statistic, register
 
@@ -47,7 +47,6 @@ class Ensemble(EvidenceStatistic):
     """
 
     name = "ensemble"
-    need = "moments"
     minimum_reference = 20
 
     def __init__(
@@ -101,8 +100,8 @@ class Ensemble(EvidenceStatistic):
         self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
 
     def _restore(self, model: Any) -> None:
-        need = max((member.need for member in self._members), key=_NEEDS.index)
-        self._gather = gatherer(model, need)
+        self.need = max((member.need for member in self._members), key=_NEEDS.index)
+        super()._restore(model)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         normal_scores = self._normal_scores(self._member_scores(evidence))

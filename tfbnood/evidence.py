@@ -7,7 +7,7 @@ detector that is exported takes them along as they are.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -62,7 +62,7 @@ class EvidenceStatistic(Statistic):
     """
 
     scope = "image"
-    need: ClassVar[Need]
+    need: Need
 
     @abc.abstractmethod
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:

@@ -7,7 +7,7 @@ Signatures, every output of shape `[n]`:
 - `encoded` (`image_bytes`, PNG or JPEG) → the same;
 - `log_prob` (`images`) → `log_prob`, `bits_per_dim`, `valid`, in evaluation mode;
 - `score_batch` (`images`) → `delta`, `p_value`, `is_ood`, `batch_p_value`, `valid`: the paper's Δ with the request as
-  the test set and mixed moments; needs server-side batching to be off.
+  the test set; needs server-side batching to be off.
 
 A bad row is no error, which would fail the rows of others: it has `valid` False, `is_ood` True and a p-value of 0.
 """
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbnood.bn_statistics import BnDelta
-from tfbnood.calibration import Calibration, calibrate, check_false_alarm_rate
+from tfbnood.calibration import calibrate, check_false_alarm_rate
+from tfbnood.conditional import frozen_log_prob
 from tfbnood.detector import Detector
 from tfbnood.errors import NotCalibratedError, StatisticError
 from tfbnood.evidence import EvidenceStatistic, gatherer
@@ -48,6 +48,7 @@ def export(
     *,
     fpr: float = 0.01,
     held_out: Any = None,
+    embed: Any = None,
     progress: bool = False,
 ) -> pathlib.Path:
     """Writes the next version of a model base, atomically, and returns its folder.
@@ -58,6 +59,9 @@ def export(
         fpr: false-alarm rate behind `is_ood`.
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
+        embed: reference images to put into the model, so that `score_batch` mixes samples as the paper does. Defaults
+            to none, and mixed moments: then no image is inside the export, except for statistics that keep some
+            (`pixel_knn`).
         progress: show a bar on a terminal.
     """
     calibration, scorer = detector.calibration, detector.statistic
@@ -74,12 +78,10 @@ def export(
     check_false_alarm_rate(fpr, null)
     delta = None
     if held_out is not None and batch_normalizations(detector.model):
-        statistic = BnDelta(mixing="moments")
-        statistic.fit(detector.model, held_out)
+        bank = None if embed is None else as_images(embed, detector.image_shape, name="embed")
+        delta = _BatchDelta(detector.model, detector.image_shape, bank)
         images = as_images(held_out, detector.image_shape, name="held_out")
-        sizes = tuple(size for size in GROUP_SIZES if 2 * size <= len(images))
-        calibrated = calibrate(statistic, images, group_sizes=sizes, progress=progress)
-        delta = _BatchDelta(detector.model, statistic, calibrated)
+        delta.calibrate(images, progress)
     served = _Served(detector.model, scorer, null, fpr, delta)
     base = pathlib.Path(base)
     base.mkdir(parents=True, exist_ok=True)
@@ -132,7 +134,7 @@ class _Served(tf.Module):
             functions["log_prob"] = (lambda images: self.log_prob(*self.checked(images)), floats)
         if (delta := self._delta) is not None:
             functions["score_batch"] = (
-                lambda images: delta(*self.checked(images), self.fpr),
+                lambda images: delta.outputs(*self.checked(images), self.fpr),
                 floats,
             )
         return {
@@ -197,30 +199,42 @@ class _Served(tf.Module):
 
 
 class _BatchDelta(tf.Module):
-    """Δ of a request with mixed moments: the whole request is one group."""
+    """Δ of a request, which is one group, with mixed moments or with a bank of reference images.
 
-    def __init__(self, model: Any, statistic: BnDelta, calibration: Calibration):
+    Rows that are not valid have no weight in mixed moments, and are reference images among mixed samples.
+    """
+
+    scope = "batch"  # with `score` all that `calibrate` needs to know of a statistic
+
+    def __init__(self, model: Any, image_shape: tuple[int, int, int], bank: np.ndarray | None):
         super().__init__()
-        self._log_prob = log_prob_with_mixed_moments(model)
-        self._ratios = (statistic.r1, statistic.r2)
-        self.sizes = tuple(sorted(calibration.image_scores))
-        self._images = _Nulls([calibration.image_scores[size] for size in self.sizes])
-        self._batches = _Nulls([calibration.batch_scores[size] for size in self.sizes])
+        self._ratios = (0.1, 0.9)
+        self._bank = bank
+        self._mixed, self._frozen = log_prob_with_mixed_moments(model), frozen_log_prob(model)
+        specs = [tf.TensorSpec((None, *image_shape), tf.uint8), tf.TensorSpec((None,), tf.bool)]
+        self._delta = tf.function(self._delta_of, input_signature=specs, autograph=False)
 
-    def __call__(self, images: tf.Tensor, valid: tf.Tensor, fpr: float) -> dict[str, tf.Tensor]:
+    def score(self, images: np.ndarray) -> np.ndarray:
+        """Δ of a request of valid images."""
+        return self._delta(images, np.ones(len(images), bool)).numpy().astype(np.float64)
+
+    def calibrate(self, images: np.ndarray, progress: bool) -> None:
+        """Learns the nulls of requests of several sizes."""
+        self.sizes = tuple(size for size in GROUP_SIZES if 2 * size <= len(images))
+        found = calibrate(self, images, group_sizes=self.sizes, progress=progress)
+        self._images = _Nulls([found.image_scores[size] for size in self.sizes])
+        self._batches = _Nulls([found.batch_scores[size] for size in self.sizes])
+
+    def outputs(self, images: tf.Tensor, valid: tf.Tensor, fpr: float) -> dict[str, tf.Tensor]:
+        """The outputs of `score_batch`."""
+        delta = self._delta(images, valid)
         weights = tf.cast(valid, tf.float32)
         count = tf.reduce_sum(weights)
-        weights /= tf.maximum(count, 1)
-        low, high = (
-            self._log_prob(images, weights, tf.constant(ratio, tf.float32))
-            for ratio in self._ratios
-        )
-        delta = tf.where(valid, tf.abs(low - high), 0.0)
         # The largest calibrated size that the request has.
         index = tf.searchsorted(tf.constant(self.sizes, tf.float32), [count], side="right")[0] - 1
         index = tf.maximum(index, 0)
         p_value = _conformal(delta, self._images.of(index))
-        mean = tf.reduce_sum(weights * delta)
+        mean = tf.reduce_sum(weights * delta) / tf.maximum(count, 1)
         batch_p_value = _conformal(mean[None], self._batches.of(index))[0]
         return {
             "delta": delta,
@@ -229,6 +243,26 @@ class _BatchDelta(tf.Module):
             "batch_p_value": tf.fill(tf.shape(delta), batch_p_value),
             "valid": valid,
         }
+
+    def _delta_of(self, images: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+        mix = self._with_moments if self._bank is None else self._with_samples
+        low, high = (mix(images, valid, ratio) for ratio in self._ratios)
+        return tf.where(valid, tf.abs(low - high), 0.0)
+
+    def _with_moments(self, images: tf.Tensor, valid: tf.Tensor, ratio: float) -> tf.Tensor:
+        weights = tf.cast(valid, tf.float32)
+        weights /= tf.maximum(tf.reduce_sum(weights), 1)
+        return self._mixed(images, weights, tf.constant(ratio, tf.float32))
+
+    def _with_samples(self, images: tf.Tensor, valid: tf.Tensor, ratio: float) -> tf.Tensor:
+        bank, count = tf.constant(self._bank), tf.shape(images)[0]
+        size = tf.shape(bank)[0]
+        images = tf.where(
+            valid[:, None, None, None], images, tf.gather(bank, tf.range(count) % size)
+        )
+        others = tf.cast(tf.round(tf.cast(count, tf.float32) * (1 / ratio - 1)), tf.int32)
+        companions = tf.gather(bank, tf.range(tf.maximum(others, 1)) % size)
+        return self._frozen(tf.concat([images, companions], axis=0), True)[:count]
 
 
 class _Nulls:
@@ -262,6 +296,9 @@ def _about(
         "threshold": float(np.quantile(null, 1 - fpr, method="higher")),
         "calibration_images": len(null),
         "batch_group_sizes": None if delta is None else list(delta.sizes),
+        "embedded_reference_images": 0
+        if delta is None or delta._bank is None
+        else len(delta._bank),
         "about": detector.about,
         "versions": versions(),
     }
