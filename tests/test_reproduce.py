@@ -9,7 +9,7 @@ from tfbnood.cli import main
 from tfbnood.data import load
 from tfbnood.errors import TfbnoodError
 from tfbnood.reproduce.beyond import EVERYTHING, SCALES, Study, beyond
-from tfbnood.reproduce.mmd import mmd_p_value
+from tfbnood.reproduce.mmd import mmd, mmd_p_value
 from tfbnood.reproduce.stages import Stages
 
 
@@ -60,8 +60,6 @@ def test_mmd_is_uniform_under_the_null_and_finds_a_shift():
 
 
 def test_mmd_is_the_mean_of_kernels():
-    from tfbnood.reproduce.mmd import _mmd
-
     random = np.random.RandomState(0)
     kernel = random.uniform(size=(7, 7))
     kernel = kernel + kernel.T
@@ -70,7 +68,8 @@ def test_mmd_is_the_mean_of_kernels():
     within = np.mean([kernel[i, j] for i in range(3) for j in range(3) if i != j])
     others = np.mean([kernel[i, j] for i in range(3, 7) for j in range(3, 7) if i != j])
     between = kernel[:3, 3:].mean()
-    assert _mmd(kernel, is_test) == pytest.approx(within + others - 2 * between)
+    found = mmd(kernel, np.stack([is_test, ~is_test]))
+    np.testing.assert_allclose(found, within + others - 2 * between)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +92,8 @@ def test_beyond_writes_json_markdown_and_a_picture(tiny):
     assert (out / "beyond.png").read_bytes().startswith(b"\x89PNG")
     study = results["studies"]["digits_vae"]
     assert study["speed"]["ratio"] > 1
-    assert set(study["batches"]["found"]["MMD on pixels"]) == {"fresh", "inverted"}
+    assert set(study["mmd"]["MMD on pixels"]) == {"fresh", "inverted"}
+    assert "| MMD on pixels |" in text
     assert {row["contamination"] for row in study["statistics"]["rows"]} == {1.0, 0.2, 0.05}
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-__all__ = ["mmd_p_value"]
+__all__ = ["mmd", "mmd_p_value"]
 
 
 def mmd_p_value(
@@ -21,25 +21,25 @@ def mmd_p_value(
     Reference: A kernel two-sample test (Gretton et al. 2012).
     """
     pool = np.concatenate([images, reference]).reshape(len(images) + len(reference), -1)
-    pool = pool.astype(np.float64) / 255
+    pool = pool.astype(np.float32) / 255
     squares = np.square(pool).sum(axis=1)
     distances = np.maximum(squares[:, None] + squares - 2 * pool @ pool.T, 0)
-    off_diagonal = ~np.eye(len(pool), dtype=bool)
-    kernel = np.exp(-distances / np.median(distances[off_diagonal]))
+    kernel = np.exp(-distances / np.median(distances))
     np.fill_diagonal(kernel, 0)
     is_test = np.arange(len(pool)) < len(images)
     random = np.random.RandomState(seed)
-    orders = [random.permutation(len(pool)) for _ in range(permutations)]
-    null = [_mmd(kernel, is_test[order]) for order in orders]
-    observed = _mmd(kernel, is_test)
-    return float((1 + sum(value >= observed for value in null)) / (permutations + 1))
+    null = np.stack([random.permutation(is_test) for _ in range(permutations)])
+    observed, *others = mmd(kernel, np.concatenate([is_test[None], null]))
+    return float((1 + np.sum(others >= observed)) / (permutations + 1))
 
 
-def _mmd(kernel: np.ndarray, is_test: np.ndarray) -> float:
-    """Unbiased MMD²; the kernel's diagonal is zero."""
-    n, m = is_test.sum(), (~is_test).sum()
-    to_test = kernel @ is_test
-    within = to_test[is_test].sum()
-    between = to_test[~is_test].sum()
-    others = kernel.sum() - within - 2 * between
+def mmd(kernel: np.ndarray, is_test: np.ndarray) -> np.ndarray:
+    """Unbiased MMD² of every row of masks `[k, n]`; the kernel's diagonal is zero."""
+    test = is_test.astype(kernel.dtype)
+    rest = 1 - test
+    # One matrix product for all permutations.
+    to_test = test @ kernel
+    within, between = (to_test * test).sum(axis=1), (to_test * rest).sum(axis=1)
+    others = kernel.sum(dtype=np.float64) - within - 2 * between
+    n, m = test.sum(axis=1), rest.sum(axis=1)
     return within / (n * (n - 1)) + others / (m * (m - 1)) - 2 * between / (n * m)
