@@ -65,7 +65,7 @@ def _batches_tables(beyond: dict[str, Any]) -> list[str]:
 def _bits_table(beyond: dict[str, Any]) -> str:
     lines = ["| model | set | evaluation mode | training mode | difference |", "|" + " --- |" * 5]
     for name, study in beyond["studies"].items():
-        for bits in study["deltas"]["bits_per_dim"]:
+        for bits in study.get("deltas", study.get("statistics"))["bits_per_dim"]:
             numbers = (bits["evaluation"], bits["training"], bits["difference"])
             cells = [name, bits["set"], *(f"{number:.2f}" for number in numbers)]
             lines.append(f"| {' | '.join(cells)} |")
