@@ -31,7 +31,7 @@ def texts() -> dict[pathlib.Path, str]:
         ROOT / "docs" / "statistics.md": "\n\n".join(
             [
                 "**Single images and mixed streams**: the tables of the [README](../README.md#how-well-it-works).",
-                "**Δ with mixed moments instead of mixed samples**, pools of one kind:",
+                "**Δ with mixed moments instead of mixed samples** (r1 = .1, r2 = .9, one draw each where not said):",
                 deltas_table(beyond),
                 *_batches_tables(beyond),
                 "**Bits per dimension** in both modes:",

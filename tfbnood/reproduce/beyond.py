@@ -389,7 +389,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def deltas_table(results: dict[str, Any]) -> str:
-    """Δ with mixed samples and with mixed moments: AUROC of pure pools, and images a second."""
+    """Δ with mixed samples and with mixed moments: AUROC, and images a second of samples → moments."""
     labels = {
         "samples, draws (2, 8)": ("deltas", 0),
         "moments": ("deltas", 1),
@@ -397,11 +397,15 @@ def deltas_table(results: dict[str, Any]) -> str:
         "samples, draws (1, 1)": ("draws", 0),
         "moments, draws (2, 8)": ("draws", 1),
     }
-    lines = [["model", "outliers", *labels, "images a second with draws (1, 1), samples → moments"]]
+    lines = [["model", "outliers", "share", *labels, "images a second, draws (1, 1)"]]
     for name, study in results["studies"].items():
-        for index, outliers in enumerate(study["training"]["outliers"]):
+        settings = study["training"]
+        rows = [
+            (share, name) for share in settings["delta_shares"] for name in settings["outliers"]
+        ]
+        for index, (share, outliers) in enumerate(rows):
             cells = [
-                _auroc(study[stage], outliers, 1.0, list(study[stage]["statistics"])[place])
+                _auroc(study[stage], outliers, share, list(study[stage]["statistics"])[place])
                 if stage in study
                 else ""
                 for stage, place in labels.values()
@@ -411,7 +415,7 @@ def deltas_table(results: dict[str, Any]) -> str:
                 rates = study["speed"]["images_a_second"]
                 ratio = study["speed"]["ratio"]
                 speed = f"{rates['samples']:.0f} → {rates['moments']:.0f} ({ratio:.1f}×)"
-            lines.append([name, outliers, *cells, speed])
+            lines.append([name, outliers, f"{share:.0%}", *cells, speed])
     return _table(lines)
 
 
