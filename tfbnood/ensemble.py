@@ -103,6 +103,10 @@ class Ensemble(EvidenceStatistic):
         self.need = max((member.need for member in self._members), key=_NEEDS.index)
         super()._restore(model)
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [variable for member in self._members for variable in member.variables]
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         normal_scores = self._normal_scores(self._member_scores(evidence))
         summed = [index for index, one in enumerate(self._members) if one.need == "moments"]

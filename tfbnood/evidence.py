@@ -64,6 +64,11 @@ class EvidenceStatistic(Statistic):
     scope = "image"
     need: Need
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What is large and goes into an export once, however many signatures read it."""
+        return []
+
     @abc.abstractmethod
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         """Scores a batch, float32 `[n]`; every row on its own."""

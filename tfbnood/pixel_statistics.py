@@ -71,11 +71,15 @@ class PixelKnn(EvidenceStatistic):
 
     def _restore(self, model: Any) -> None:
         super()._restore(model)
-        self._known = _flat(self.reference_)
+        self._known = tf.Variable(self.reference_, trainable=False)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [self._known]
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         # One matrix product: trees are slower in hundreds of dimensions.
-        pixels, known = _flat(evidence.images), self._known
+        pixels, known = _flat(evidence.images), _flat(self._known)
         squared = (
             tf.reduce_sum(tf.square(pixels), axis=1)[:, None]
             + tf.reduce_sum(tf.square(known), axis=1)

@@ -118,6 +118,7 @@ class _Served(tf.Module):
         self._null = tf.constant(null, tf.float32)
         # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
+        self._statistic_variables = statistic.variables
         self._delta = delta
 
     def signatures(self) -> dict[str, Any]:
