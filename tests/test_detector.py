@@ -229,7 +229,7 @@ def rewrite(**changes):
         (rewrite(format=99), "has format 99, this version of tfbnood reads format 1"),
         (rewrite(sha256={}), "no hash for arrays.npz, model.keras"),
         (rewrite(models=["../../etc/passwd"]), "names a file outside its folder"),
-        (rewrite(statistic="magic"), "statistic must be one of"),
+        (rewrite(statistic="magic"), "statistic must be auto or one of"),
     ],
 )
 def test_a_damaged_edited_or_newer_folder_is_refused_in_one_sentence(

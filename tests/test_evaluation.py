@@ -341,7 +341,11 @@ def test_without_matplotlib_one_line_says_what_to_install(mixed, monkeypatch, tm
         ({"x": INLIERS[:1]}, {"contamination": 0.001}, "enough for one image"),
         (OUTLIERS, {"n": 0}, "n must be an integer of at least 1. Received: n=0"),
         (OUTLIERS, {"seed": None}, "seed=None"),
-        (OUTLIERS, {"statistics": "entropy"}, "statistic must be one of .* Received: 'entropy'"),
+        (
+            OUTLIERS,
+            {"statistics": "entropy"},
+            "statistic must be auto or one of .* Received: 'entropy'",
+        ),
         (OUTLIERS, {"statistics": ()}, "at least one"),
         (OUTLIERS, {"statistics": ["log_prob", "waic"]}, "at least two independently"),
         (OUTLIERS, {"reference": INLIERS}, "reference must be left out"),

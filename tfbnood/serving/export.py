@@ -160,16 +160,22 @@ class _Served(tf.Module):
 
     def decoded(self, image_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Images from files' bytes; a file that is none is a black image that is not valid."""
-        blank = tf.zeros(self.image_shape, tf.uint8)
+        count = tf.shape(image_bytes)[0]
 
-        def decode(encoded):
-            # A data set of one element: the only way in a graph to go on after a file that cannot be decoded.
-            files = tf.data.Dataset.from_tensors(encoded)
-            images = files.map(lambda file: decode_image(file, self.image_shape)).ignore_errors()
-            return images.reduce((blank, False), lambda _, image: (image, True))
-
-        signature = (tf.TensorSpec(self.image_shape, tf.uint8), tf.TensorSpec((), tf.bool))
-        return tf.map_fn(decode, image_bytes, fn_output_signature=signature)
+        # A data set is the only way in a graph to go on after a file that cannot be decoded: it leaves those out.
+        files = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
+        decoded = files.map(
+            lambda row, file: (row, decode_image(file, self.image_shape))
+        ).ignore_errors()
+        # One row more, so that there is a batch even if no file can be decoded.
+        blank = tf.data.Dataset.from_tensors((count, tf.zeros(self.image_shape, tf.uint8)))
+        batches = decoded.concatenate(blank).batch(tf.cast(count, tf.int64) + 1)
+        rows, images = batches.get_single_element()
+        shape = tf.concat([[count + 1], self.image_shape], axis=0)
+        images = tf.scatter_nd(rows[:, None], tf.cast(images, tf.int32), shape)[:count]
+        valid = tf.scatter_nd(rows[:, None], tf.ones_like(rows), [count + 1])[:count] > 0
+        images = tf.ensure_shape(tf.cast(images, tf.uint8), (None, *self.image_shape))
+        return images, valid
 
     def score(self, images: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of a row-wise signature."""

@@ -120,7 +120,7 @@ class _Server:
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in self._process.stderr:
             if "http://" in line:
-                url = line[line.index("http://") :].split()[0].rstrip(".,;")
+                url = line[line.index("http://") :].split()[0].rstrip(".,;:")
                 break
         else:
             raise SystemExit("the server did not start")
