@@ -399,6 +399,8 @@ def deltas_table(results: dict[str, Any]) -> str:
     }
     lines = [["model", "outliers", "share", *labels, "images a second, draws (1, 1)"]]
     for name, study in results["studies"].items():
+        if "deltas" not in study:
+            continue
         settings = study["training"]
         rows = [
             (share, name) for share in settings["delta_shares"] for name in settings["outliers"]
