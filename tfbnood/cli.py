@@ -352,7 +352,8 @@ def _serve(arguments) -> int:
 
 
 def _reproduce(arguments) -> None:
-    from tfbnood.reproduce.beyond import beyond, markdown
+    from tfbnood.reproduce.beyond import beyond
+    from tfbnood.reproduce.beyond_tables import markdown
 
     results = beyond(
         arguments.out,

@@ -15,7 +15,7 @@ from tfbnood.data import Dataset, from_folder, from_npz, load, photo_patches, ro
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.evaluation import evaluate as evaluate_detector
-from tfbnood.listing import Style, print_listing
+from tfbnood.listing import print_listing
 from tfbnood.saving import load_model
 from tfbnood.statistics import Statistic, get, sample_of
 
@@ -57,7 +57,7 @@ def score(
     fpr: float | None = None,
     fdr: float | None = None,
     skip_unreadable: bool = False,
-    style: Style = "table",
+    style: str = "table",
 ) -> None:
     """Scores images from a folder or a file and prints a table, JSON or CSV."""
     loaded = Detector.load(detector)

@@ -4,33 +4,21 @@ import csv
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-__all__ = ["Scored", "Style", "print_listing"]
-
-Style = str  # "table", "json" or "csv"
-
-
-class Scored(Protocol):
-    """Arrays with one entry an image, as of `Detection` and of a server's answer."""
-
-    score: np.ndarray
-    p_value: np.ndarray
-    is_ood: np.ndarray
-    bits_per_dim: np.ndarray | None
+__all__ = ["print_listing"]
 
 
 def print_listing(
-    names: Sequence[str], scored: Any, style: Style, *, about: dict[str, Any], sentence: str
+    names: Sequence[str], scored: Any, style: str, *, about: dict[str, Any], sentence: str
 ) -> None:
     """Prints all images as JSON or CSV, or a table of the flagged ones, most out-of-distribution first.
 
     Args:
         names: of the images.
-        scored: a `Scored`; rows may also have `valid`.
-        style: of the output.
+        scored: has arrays `score`, `p_value`, `is_ood` and `bits_per_dim` with one entry an image, as `Detection` and a
+            server's answer; maybe also `valid`.
+        style: "table", "json" or "csv".
         about: what the JSON says beside the images.
         sentence: below the table.
     """

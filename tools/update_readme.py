@@ -10,7 +10,7 @@ import pathlib
 from typing import Any
 
 from tfbnood.files import atomic_path
-from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
+from tfbnood.reproduce.beyond_tables import batches_table, deltas_table, statistics_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -10,7 +10,9 @@ import urllib.parse
 
 import pytest
 import tensorflow as tf
+from brought import trained_brought_model
 
+import tfbnood
 from tfbnood.serving.config import models_from
 from tfbnood.serving.run import find_model_server
 from tfbnood.serving.server import Server
@@ -224,3 +226,16 @@ def factor_base(folder, tmp_path):
 
     add(1)
     return base, add
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return tfbnood.data.load("digits")
+
+
+@pytest.fixture(scope="session")
+def detector(digits):
+    """A calibrated detector of single images that is quick to fit and to trace."""
+    model = trained_brought_model(digits.train)
+    made = tfbnood.Detector(model, reference=digits.train, components=2)
+    return made.calibrate(digits.calibration)

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from brought import trained_brought_model
 
 import tfbnood
 from tfbnood.conditional import frozen_log_prob
@@ -18,18 +17,6 @@ from tfbnood.errors import DataError, NotCalibratedError, StatisticError
 from tfbnood.serving.export import export
 
 OUTPUTS = {"score", "p_value", "is_ood", "bits_per_dim", "valid"}
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return tfbnood.data.load("digits")
-
-
-@pytest.fixture(scope="module")
-def detector(digits):
-    model = trained_brought_model(digits.train)
-    made = tfbnood.Detector(model, reference=digits.train, components=2)
-    return made.calibrate(digits.calibration)
 
 
 @pytest.fixture(scope="module")

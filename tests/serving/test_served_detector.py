@@ -14,25 +14,11 @@ import urllib.request
 import numpy as np
 import pytest
 import tensorflow as tf
-from brought import trained_brought_model
 
-import tfbnood
 from tfbnood.cli import main
 from tfbnood.serving import Client, Server, models_from
 
 FIELDS = ("score", "p_value", "is_ood", "bits_per_dim", "valid")
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return tfbnood.data.load("digits")
-
-
-@pytest.fixture(scope="module")
-def detector(digits):
-    model = trained_brought_model(digits.train)
-    made = tfbnood.Detector(model, reference=digits.train, components=2)
-    return made.calibrate(digits.calibration)
 
 
 @pytest.fixture(scope="module")

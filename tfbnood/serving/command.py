@@ -3,7 +3,7 @@
 import pathlib
 
 from tfbnood.errors import DataError
-from tfbnood.listing import Style, print_listing
+from tfbnood.listing import print_listing
 from tfbnood.serving.client import Client
 
 __all__ = ["score_by_server"]
@@ -11,7 +11,7 @@ __all__ = ["score_by_server"]
 _SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
-def score_by_server(url: str, model: str, images: str, *, style: Style = "table") -> None:
+def score_by_server(url: str, model: str, images: str, *, style: str = "table") -> None:
     """Scores a folder of PNG and JPEG files, or an array file, and prints them."""
     client, path = Client(url, model), pathlib.Path(images)
     if path.is_dir():
