@@ -13,7 +13,19 @@ def images():
 
 def test_every_kind_is_another_image_of_the_same_shape(images):
     made = pseudo_outliers(images, seed=0)
-    assert set(made) == {"flip", "patches", "noise", "blend", "dark", "bright", "blur"}
+    kinds = [
+        "flip",
+        "patches",
+        "noise",
+        "blend",
+        "dark",
+        "bright",
+        "blur",
+        "sharp",
+        "zoom",
+        "mosaic",
+    ]
+    assert list(made) == kinds
     for spoiled in made.values():
         assert spoiled.shape == images.shape
         assert spoiled.dtype == np.uint8
@@ -48,6 +60,26 @@ def test_what_is_done_is_what_is_said(images):
         [images[:, 1 + a : 7 + a, 1 + b : 7 + b] for a in (-1, 0, 1) for b in (-1, 0, 1)], axis=0
     )
     assert np.abs(made["blur"][:, 1:7, 1:7] - inner).max() <= 0.51
+    sharp = np.clip(2.0 * images[:, 1:7, 1:7] - inner, 0, 255)
+    assert np.abs(made["sharp"][:, 1:7, 1:7] - sharp).max() <= 0.51
+    # Inside the middle quarter's pixel of 2×2, a mean over 3×3 weighs its own value with 4 of 9.
+    flat = np.full_like(images, 90)
+    np.testing.assert_array_equal(pseudo_outliers(flat, seed=0)["zoom"], flat)
+    assert made["zoom"].mean() > images.mean()  # Digits are in the middle.
+
+
+def test_a_mosaic_has_four_small_images(images):
+    mosaic = pseudo_outliers(images, seed=0)["mosaic"].astype(float)
+    small = images.reshape(50, 4, 2, 4, 2, 1).mean(axis=(2, 4))
+    corners = mosaic[:, :4, :4], mosaic[:, :4, 4:], mosaic[:, 4:, :4], mosaic[:, 4:, 4:]
+    for shift, corner in enumerate(corners):
+        assert np.abs(corner - np.roll(small, shift, axis=0)).max() <= 0.51
+
+
+def test_odd_sides_keep_their_shape():
+    odd = np.random.RandomState(0).randint(0, 256, (5, 9, 7, 3), np.uint8)
+    for spoiled in pseudo_outliers(odd, seed=0).values():
+        assert spoiled.shape == odd.shape
 
 
 def test_rotations_are_not_among_them(images):

@@ -7,7 +7,7 @@ detector that is exported takes them along as they are.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -59,15 +59,28 @@ class EvidenceStatistic(Statistic):
 
     Attributes:
         need: what it takes of an `Evidence`.
+        large: names of fitted arrays that are large; read with `_large`, they go into an export once, however many
+            signatures read them.
     """
 
     scope = "image"
     need: Need
+    large: ClassVar[tuple[str, ...]] = ()
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What is large and goes into an export once, however many signatures read it."""
-        return []
+        """The large arrays."""
+        return [self._variable(name) for name in self.large]
+
+    def _large(self, name: str) -> tf.Tensor:
+        """A large array, as float32."""
+        return tf.cast(self._variable(name), tf.float32)
+
+    def _variable(self, name: str) -> tf.Variable:
+        if name not in self._variables:
+            with tf.init_scope():  # Also when first read while a graph is traced.
+                self._variables[name] = tf.Variable(getattr(self, name), trainable=False)
+        return self._variables[name]
 
     @abc.abstractmethod
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
@@ -78,6 +91,7 @@ class EvidenceStatistic(Statistic):
 
     def _restore(self, model: Any) -> None:
         self._gather = gatherer(model, self.need)
+        self._variables: dict[str, tf.Variable] = {}
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         return map_batches(

@@ -114,7 +114,10 @@ def _ruled(model: Any, rule: Rule) -> Iterator[None]:
     def call_of(layer):
         def call(inputs, training=None, mask=None):
             inputs = tf.cast(inputs, layer.variable_dtype)
-            mean, variance = rule(layer, inputs)
+            # An absolute scope: within the layers' own, thousands of operations would take names of seventy letters
+            # into every export.
+            with tf.name_scope("moments/"):
+                mean, variance = rule(layer, inputs)
             scale = _along_axis(layer, layer.gamma, inputs) if layer.scale else None
             offset = _along_axis(layer, layer.beta, inputs) if layer.center else None
             outputs = tf.nn.batch_normalization(

@@ -24,6 +24,7 @@ class PixelPca(EvidenceStatistic):
 
     name = "pixel_pca"
     need = "pixels"
+    large = ("components_",)
     needs_model = False
 
     def __init__(self, *, components: int = 60, reference_images: int = 10_000, seed: int = 0):
@@ -32,61 +33,85 @@ class PixelPca(EvidenceStatistic):
         self.seed = seed
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        from sklearn.decomposition import PCA
-
-        pixels = _flat(sample_of(reference, self.reference_images)).numpy()
-        components = max(1, min(self.components, min(pixels.shape) // 2))
-        pca = PCA(components, random_state=self.seed).fit(pixels)
-        self.mean_ = pca.mean_
-        self.components_ = pca.components_
+        images = sample_of(reference, self.reference_images)
+        self.mean_, self.components_ = _principal(images, self.components, self.seed)
         self._restore(model)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        centred = _flat(evidence.images) - self.mean_
-        inside = tf.matmul(centred, self.components_, transpose_b=True)
-        return tf.reduce_sum(tf.square(centred - tf.matmul(inside, self.components_)), axis=1)
+        return _inside_and_outside(evidence.images, self.mean_, self._large("components_"))[1]
 
 
 @register
 class PixelKnn(EvidenceStatistic):
     """Mean distance of the pixels to the nearest reference images.
 
+    Distances are those of the principal components plus what both images have outside of them, as if that were at
+    right angles: `‖a − b‖² ≈ ‖Pa − Pb‖² + ‖a − Pa‖² + ‖b − Pb‖²`. So a detector carries a few numbers of every
+    reference image and not the image.
+
     Args:
         neighbours: how many. Defaults to 5.
-        reference_images: images to search, at most. Defaults to 10,000; all are saved with a detector.
+        components: of the reference images, at most, and never more than half of the pixels. Defaults to 60.
+        reference_images: images to search, at most. Defaults to 10,000.
+        seed: of scikit-learn's randomised solver.
     """
 
     name = "pixel_knn"
     need = "pixels"
+    large = ("components_", "known_inside_", "known_outside_")
     needs_model = False
 
-    def __init__(self, *, neighbours: int = 5, reference_images: int = 10_000):
+    def __init__(
+        self,
+        *,
+        neighbours: int = 5,
+        components: int = 60,
+        reference_images: int = 10_000,
+        seed: int = 0,
+    ):
         self.neighbours = neighbours
+        self.components = components
         self.minimum_reference = neighbours
         self.reference_images = reference_images
+        self.seed = seed
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        self.reference_ = sample_of(reference, self.reference_images)
+        images = sample_of(reference, self.reference_images)
+        self.mean_, self.components_ = _principal(images, self.components, self.seed)
+        inside, outside = _inside_and_outside(images, self.mean_, self.components_)
+        # Half precision: distances of images are far larger than its rounding.
+        self.known_inside_ = inside.numpy().astype(np.float16)
+        self.known_outside_ = outside.numpy().astype(np.float16)
         self._restore(model)
 
-    def _restore(self, model: Any) -> None:
-        super()._restore(model)
-        self._known = tf.Variable(self.reference_, trainable=False)
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [self._known]
-
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        # One matrix product: trees are slower in hundreds of dimensions.
-        pixels, known = _flat(evidence.images), _flat(self._known)
+        axes, known = self._large("components_"), self._large("known_inside_")
+        inside, outside = _inside_and_outside(evidence.images, self.mean_, axes)
+        # One matrix product: trees are slower in dozens of dimensions.
         squared = (
-            tf.reduce_sum(tf.square(pixels), axis=1)[:, None]
+            (tf.reduce_sum(tf.square(inside), axis=1) + outside)[:, None]
             + tf.reduce_sum(tf.square(known), axis=1)
-            - 2 * tf.matmul(pixels, known, transpose_b=True)
+            + self._large("known_outside_")
+            - 2 * tf.matmul(inside, known, transpose_b=True)
         )
         nearest = -tf.math.top_k(-squared, self.neighbours).values
         return tf.reduce_mean(tf.sqrt(tf.maximum(nearest, 0)), axis=1)
+
+
+def _principal(images: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and principal components in half precision; outside of all components there would only be rounding."""
+    from sklearn.decomposition import PCA
+
+    pixels = _flat(images).numpy()
+    pca = PCA(max(1, min(most, min(pixels.shape) // 2)), random_state=seed).fit(pixels)
+    return pca.mean_, pca.components_.astype(np.float16)
+
+
+def _inside_and_outside(images: Any, mean: Any, axes: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Coordinates in the subspace of the axes, `[n, k]`, and the squared distance from it, `[n]`."""
+    centred, axes = _flat(images) - mean, tf.cast(axes, tf.float32)
+    inside = tf.matmul(centred, axes, transpose_b=True)
+    return inside, tf.reduce_sum(tf.square(centred - tf.matmul(inside, axes)), axis=1)
 
 
 def _flat(images: Any) -> tf.Tensor:

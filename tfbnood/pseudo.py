@@ -21,7 +21,9 @@ def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
     Returns:
         uint8 images by the name of what was done, each of the shape of `images`: `flip` (upside down), `patches` (the
         four quarters in another order), `noise` (Gaussian, 10 grey levels), `blend` (the mean of two images), `dark`
-        and `bright` (x² and √x on 0–1), `blur` (every pixel is the mean of a 3×3 square).
+        and `bright` (x² and √x on 0–1), `blur` (every pixel is the mean of a 3×3 square), `sharp` (twice the image
+        minus its blur), `zoom` (the middle quarter at twice the size), `mosaic` (four images at half the size). The
+        last three and `blur` come in pairs: what makes images simpler and what makes them richer.
     """
     images = as_images(images)
     random = np.random.RandomState(seed)
@@ -34,6 +36,9 @@ def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
         "dark": unit**2,
         "bright": np.sqrt(unit),
         "blur": _blurred(unit),
+        "sharp": 2 * unit - _blurred(unit),
+        "zoom": _zoomed(unit),
+        "mosaic": _mosaic(unit),
     }
     return {
         name: np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)
@@ -61,3 +66,22 @@ def _blurred(images: np.ndarray) -> np.ndarray:
     return sum(
         padded[:, top : top + height, left : left + width] for top in range(3) for left in range(3)
     ) / np.float32(9)
+
+
+def _zoomed(images: np.ndarray) -> np.ndarray:
+    height, width = images.shape[1:3]
+    top, left = height // 4, width // 4
+    # One line more than needed where a side is odd; cut off at the end.
+    middle = images[:, top : top + -(-height // 2), left : left + -(-width // 2)]
+    return _blurred(middle.repeat(2, axis=1).repeat(2, axis=2))[:, :height, :width]
+
+
+def _mosaic(images: np.ndarray) -> np.ndarray:
+    height, width = images.shape[1:3]
+    even = images[:, : height // 2 * 2, : width // 2 * 2]
+    small = (even[:, ::2, ::2] + even[:, 1::2, ::2] + even[:, ::2, 1::2] + even[:, 1::2, 1::2]) / 4
+    above = np.concatenate([small, np.roll(small, 1, axis=0)], axis=2)
+    below = np.concatenate([np.roll(small, 2, axis=0), np.roll(small, 3, axis=0)], axis=2)
+    made = images.copy()  # An odd side keeps its last line.
+    made[:, : height // 2 * 2, : width // 2 * 2] = np.concatenate([above, below], axis=1)
+    return made

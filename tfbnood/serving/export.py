@@ -60,8 +60,7 @@ def export(
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
         embed: reference images to put into the model, so that `score_batch` mixes samples as the paper does. Defaults
-            to none, and mixed moments: then no image is inside the export, except for statistics that keep some
-            (`pixel_knn`).
+            to none, and mixed moments: then no image is inside the export.
         progress: show a bar on a terminal.
     """
     calibration, scorer = detector.calibration, detector.statistic
