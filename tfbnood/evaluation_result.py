@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.errors import DataError, TfbnoodError
+from tfbnood.errors import DataError
+from tfbnood.figures import CHANCE, draw_band, line, marker, new_figure, write_figure
 from tfbnood.files import atomic_path, write_json
 from tfbnood.metrics import METRICS, Estimate
 
 __all__ = ["Bits", "Evaluation", "Row"]
 
 Table = list[list[str]]
-
-# Okabe & Ito's colours, which colour-blind readers can tell apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,26 +134,14 @@ class Evaluation:
         Example:
             >>> result.plot().savefig("auroc.pdf")
         """
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise TfbnoodError("plots need matplotlib: pip install tfbnood[plots]") from None
         shares = sorted({row.contamination for row in self.rows})
         sets = list(dict.fromkeys(row.set for row in self.rows))
         panels = len(sets) if len(shares) > 1 else 1
         columns = min(panels, 4)
-        figure, grid = pyplot.subplots(
-            -(-panels // columns),
-            columns,
-            squeeze=False,
-            sharey=True,
-            layout="constrained",
-            figsize=(
-                3.2 * columns if panels > 1 else max(5, 1.2 * len(sets)),
-                3 * -(-panels // columns) + 0.5,
-            ),
-        )
-        pyplot.close(figure)  # A notebook shows what is returned; left open it would show twice.
+        rows = -(-panels // columns)
+        width = 3.2 * columns if panels > 1 else max(5, 1.2 * len(sets))
+        figure = new_figure(width, 3 * rows + 0.5)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for index, axes in enumerate(grid.flat):
             if index >= panels:
                 axes.remove()
@@ -164,11 +150,12 @@ class Evaluation:
                 _draw_lines(axes, self, sets[index], shares)
             else:
                 _draw_bars(axes, self, sets, shares[0])
-            axes.axhline(0.5, color="0.5", linestyle=":", label="chance")
+            axes.axhline(0.5, label="chance", **CHANCE)
             axes.set_ylim(0, 1.03)
         for axes in grid[:, 0]:
             axes.set_ylabel("AUROC")
         handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.suptitle("AUROC against contamination" if len(shares) > 1 else "AUROC by set")
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
         return figure
 
@@ -179,14 +166,14 @@ class Evaluation:
             figure = self.plot()  # before anything is written: matplotlib may be missing
             self.save(path / "evaluation.json")
             self.save(path / "evaluation.md")
-            _write_figure(path / "evaluation.png", figure)
+            write_figure(path / "evaluation.png", figure)
         elif path.suffix == ".json":
             write_json(path, self.to_dict())
         elif path.suffix == ".md":
             with atomic_path(path) as temporary:
                 temporary.write_text(self.to_markdown())
         elif path.suffix == ".png":
-            _write_figure(path, self.plot())
+            write_figure(path, self.plot())
         else:
             raise DataError(
                 f"path must end in .json, .md or .png, or be a folder. Received: {path}"
@@ -240,17 +227,10 @@ def _markdown(table: Table) -> str:
 def _draw_lines(axes: Any, result: Evaluation, set: str, shares: list[float]) -> None:
     for index, label in enumerate(result.statistics):
         found = [result.row(set, label, share).auroc for share in shares]
-        colour = _COLOURS[index % len(_COLOURS)]
         values = [one.value for one in found]
-        axes.plot(shares, values, color=colour, marker="osD^vPX*h"[index % 9], label=label)
-        axes.fill_between(
-            shares,
-            [one.low for one in found],
-            [one.high for one in found],
-            color=colour,
-            alpha=0.2,
-            linewidth=0,
-        )
+        axes.plot(shares, values, marker=marker(index), label=label, **line(index))
+        low, high = [one.low for one in found], [one.high for one in found]
+        draw_band(axes, shares, low, high, index)
     axes.set_xscale("log")
     axes.set_xticks(shares, [f"{share:g}" for share in shares], minor=False)
     axes.set_xticks([], minor=True)
@@ -269,13 +249,8 @@ def _draw_bars(axes: Any, result: Evaluation, sets: list[str], share: float) -> 
             # The percentile interval of a skewed metric may leave its own value outside by a hair.
             yerr=np.maximum(0, [(one.value - one.low, one.high - one.value) for one in found]).T,
             capsize=2,
-            color=_COLOURS[index % len(_COLOURS)],
+            color=line(index)["color"],
             label=label,
         )
     axes.set_xticks(range(len(sets)), sets)
     axes.set_xlabel(f"outliers (contamination {share:g})")
-
-
-def _write_figure(path: pathlib.Path, figure: Any) -> None:
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)
