@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Any
 from tfbnood._version import __version__
 
 if TYPE_CHECKING:
-    from tfbnood import calibration, callbacks, conditional, data, models, statistics, training
+    from tfbnood import (
+        calibration,
+        callbacks,
+        conditional,
+        data,
+        models,
+        plots,
+        statistics,
+        training,
+        tuning,
+    )
     from tfbnood.detector import Detector
     from tfbnood.evaluation import evaluate
+    from tfbnood.shipped import list_models, load
 
 __all__ = [
     "Detector",
@@ -21,15 +32,34 @@ __all__ = [
     "conditional",
     "data",
     "evaluate",
+    "list_models",
+    "load",
     "models",
+    "plots",
     "statistics",
     "training",
+    "tuning",
 ]
 
 _MODULES = frozenset(
-    {"calibration", "callbacks", "conditional", "data", "models", "statistics", "training"}
+    {
+        "calibration",
+        "callbacks",
+        "conditional",
+        "data",
+        "models",
+        "plots",
+        "statistics",
+        "training",
+        "tuning",
+    }
 )
-_MEMBERS = {"Detector": "detector", "evaluate": "evaluation"}
+_MEMBERS = {
+    "Detector": "detector",
+    "evaluate": "evaluation",
+    "list_models": "shipped",
+    "load": "shipped",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,11 @@ __all__ = ["main"]
 
 MODEL_NAMES = ("realnvp", "vae", "pixelcnn")
 PRESET_NAMES = ("paper-grey", "paper-colour", "cpu-grey", "cpu-colour", "tiny")
+REPRODUCIBLE = (
+    *("table1", "table2", "table3", "table4"),
+    *("figure1", "figure2", "figure3", "figure4", "figure5"),
+    *("beyond", "all"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_data(commands)
     _add_train(commands)
+    _add_tune(commands)
     _add_calibrate(commands)
     _add_score(commands)
     _add_evaluate(commands)
@@ -102,6 +108,43 @@ def _add_train(commands) -> None:
     )
     command.add_argument("--checkpoint-every", type=int, default=100, metavar="STEPS")
     command.set_defaults(run=_train)
+
+
+def _add_tune(commands) -> None:
+    command = commands.add_parser(
+        "tune",
+        help="search for a model's sizes, learning rate and batch size",
+        description="Searches with keras-tuner on the training images alone. The same command again goes on after "
+        "Ctrl-C, a kill, or when time was over.",
+    )
+    command.add_argument(
+        "--data", required=True, help="a name for tfbnood.data.load, e.g. fashion_mnist"
+    )
+    command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
+    command.add_argument("--model", choices=MODEL_NAMES, default="realnvp")
+    command.add_argument(
+        "--preset", choices=PRESET_NAMES, required=True, help="the middle of the search space"
+    )
+    command.add_argument("--out", required=True, help="folder of the search")
+    command.add_argument("--trials", type=int, default=20, help="to run in all (default: 20)")
+    command.add_argument(
+        "--max-minutes", type=float, metavar="N", help="stop after so long (default: no limit)"
+    )
+    command.add_argument("--method", choices=("random", "hyperband", "bayesian"), default="random")
+    command.add_argument(
+        "--objective", choices=("val_bits_per_dim", "pseudo_auroc"), default="val_bits_per_dim"
+    )
+    command.add_argument(
+        "--statistic", default="auto", help="of the objective pseudo_auroc (default: auto)"
+    )
+    command.add_argument("--epochs", type=int, default=10, help="of a training (default: 10)")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument(
+        "--choose-statistic",
+        action="store_true",
+        help="then rank statistics, r1, r2 and batch sizes for the best model, without training",
+    )
+    command.set_defaults(run=_tune)
 
 
 def _add_calibrate(commands) -> None:
@@ -226,7 +269,10 @@ def _add_reproduce(commands) -> None:
         description="Trains and measures stage by stage. The same command again goes on after Ctrl-C or a kill.",
     )
     command.add_argument(
-        "what", choices=("beyond",), help="beyond: what this package adds to the paper"
+        "what",
+        choices=REPRODUCIBLE,
+        metavar="WHAT",
+        help=f"{', '.join(REPRODUCIBLE[:-2])}; beyond: what this package adds; all: one page of everything",
     )
     command.add_argument(
         "--scale", choices=("tiny", "cpu", "paper"), default="cpu", help="(default: cpu)"
@@ -239,6 +285,9 @@ def _add_reproduce(commands) -> None:
     command.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
     command.add_argument(
         "--batches", type=int, default=100, help="batches of each kind (default: 100)"
+    )
+    command.add_argument(
+        "--seeds", type=int, default=2, help="models trained for WAIC; 1 leaves it out (default: 2)"
     )
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
     command.set_defaults(run=_reproduce)
@@ -274,6 +323,42 @@ def _train(arguments) -> None:
         checkpoint_every=arguments.checkpoint_every,
     )
     print(f"trained {network.name}: {arguments.out}/model.keras, {arguments.out}/run.json")
+
+
+def _tune(arguments) -> None:
+    import json
+    import shlex
+
+    from tfbnood.data import load
+    from tfbnood.tuning import choose_statistic_for_best, ranking_table, tune
+
+    dataset = load(arguments.data, data_dir=arguments.data_dir)
+    found = tune(
+        dataset,
+        model=arguments.model,
+        preset=arguments.preset,
+        out=arguments.out,
+        trials=arguments.trials,
+        max_minutes=arguments.max_minutes,
+        method=arguments.method,
+        objective=arguments.objective,
+        statistic=arguments.statistic,
+        epochs=arguments.epochs,
+        seed=arguments.seed,
+    )
+    print(found)
+    calibrate = ["tfbnood", "calibrate", f"{arguments.out}/best", "--out", "DETECTOR"]
+    if arguments.choose_statistic:
+        ranked = choose_statistic_for_best(arguments.out, dataset, seed=arguments.seed)
+        print(f"\n{ranking_table(ranked)}")
+        settings = f":{json.dumps(ranked[0].settings)}" if ranked[0].settings else ""
+        calibrate += ["--statistic", ranked[0].name + settings]
+    if not found.finished:
+        print(
+            f"\ntime is over after {len(found.trials)} of {arguments.trials} trials: "
+            "the same command again goes on"
+        )
+    print(f"\nbest: trial {found.best.number}; {shlex.join(calibrate)} makes a detector of it")
 
 
 def _calibrate(arguments) -> None:
@@ -352,19 +437,21 @@ def _serve(arguments) -> int:
 
 
 def _reproduce(arguments) -> None:
-    from tfbnood.reproduce.beyond import beyond
-    from tfbnood.reproduce.beyond_tables import markdown
+    from tfbnood.reproduce.page import page_as_markdown
+    from tfbnood.reproduce.run import reproduce
 
-    results = beyond(
+    sections = reproduce(
+        arguments.what,
         arguments.out,
         scale=arguments.scale,
         n=arguments.n,
         batches=arguments.batches,
+        seeds=arguments.seeds,
         data_dir=arguments.data_dir,
         runs=arguments.runs,
         only=arguments.only,
     )
-    print(markdown(results))
+    print(page_as_markdown(f"{arguments.what}: {arguments.out}", sections))
 
 
 if __name__ == "__main__":

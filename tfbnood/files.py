@@ -41,7 +41,8 @@ def remove_partials(folder: str | os.PathLike) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_json(path: str | os.PathLike, content: Any) -> None:
-    """Writes readable JSON, atomically."""
+def write_json(path: str | os.PathLike, content: Any, *, compact: bool = False) -> None:
+    """Writes JSON, atomically; readable, or `compact` where there are thousands of numbers."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        text = json.dumps(content, indent=None if compact else 2, ensure_ascii=False)
+        temporary.write_text(text + "\n", "utf-8")

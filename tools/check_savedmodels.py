@@ -1,10 +1,10 @@
 """Loads every exported model under savedmodels/ with plain TensorFlow and compares it with its detector.
 
-    .venv/bin/python tools/check_savedmodels.py [FOLDER]
+    tools/check_savedmodels [FOLDER]
 
-For every base: the hashes in assets.extra/detector.json; a fresh process in which neither tfbnood nor Keras can be
-imported loads the newest version and scores random images; where the detector's folder lies beside the version as
-`detector/`, its scores in this process must be the same to 1e-4.
+For every base: the hashes in assets.extra/detector.json and, where there is one, in MANIFEST.json; a fresh process in
+which neither tfbnood nor Keras can be imported loads the newest version and scores random images; where the detector's
+folder lies beside the version as `detector/`, its scores in this process must be the same to 1e-4.
 """
 
 import argparse
@@ -16,6 +16,8 @@ import sys
 import tempfile
 
 import numpy as np
+
+from tfbnood.shipped import changed_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLAIN = """
@@ -60,6 +62,8 @@ def check(base: pathlib.Path) -> list[str]:
         for name, digest in about["sha256"].items()
         if hashlib.sha256((version / name).read_bytes()).hexdigest() != digest
     ]
+    if (base / "MANIFEST.json").is_file():
+        problems += [f"{name} is not what the manifest says" for name in changed_files(base)]
     images = np.random.RandomState(0).randint(0, 256, (8, *about["image_shape"]), np.uint8)
     with tempfile.TemporaryDirectory() as temporary:
         images_file, outputs_file = (

@@ -10,7 +10,8 @@ import pathlib
 from typing import Any
 
 from tfbnood.files import atomic_path
-from tfbnood.reproduce.beyond_tables import batches_table, deltas_table, statistics_table
+from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
+from tfbnood.tables import as_markdown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -25,17 +26,21 @@ BESIDE = {"fashion_mnist_realnvp": ("fashion_mnist_realnvp_waic", "fashion_mnist
 
 def texts() -> dict[pathlib.Path, str]:
     """By file, the tables in Markdown."""
-    beyond = _read("beyond/beyond.json")
+    beyond = _read("paper/beyond.json")["studies"]
     return {
         ROOT / "README.md": "\n\n".join([*_auroc_tables(beyond), *_false_alarm_lines()]),
         ROOT / "docs" / "statistics.md": "\n\n".join(
             [
                 "**Single images and mixed streams**: the tables of the [README](../README.md#how-well-it-works).",
                 "**Δ with mixed moments instead of mixed samples** (r1 = .1, r2 = .9, one draw each where not said):",
-                deltas_table(beyond),
+                as_markdown(deltas_table(beyond)),
                 *_batches_tables(beyond),
                 "**Bits per dimension** in both modes:",
                 _bits_table(beyond),
+                "**Choice of `bn_moments`**, mean AUROC on pseudo-outliers:",
+                _choices_table("choose_moments.json"),
+                "**Choice of `ensemble`**, mean AUROC on pseudo-outliers:",
+                _choices_table("choose_ensemble.json"),
             ]
         ),
     }
@@ -47,29 +52,42 @@ def _read(name: str) -> dict[str, Any]:
 
 def _auroc_tables(beyond: dict[str, Any]) -> list[str]:
     parts = []
-    for name, study in beyond["studies"].items():
+    for name, study in beyond.items():
         if "statistics" in study:
             beside = [_read(f"{other}/evaluation.json") for other in BESIDE.get(name, ())]
-            parts += [f"**{TITLES[name]}**", statistics_table(study, beside)]
+            parts += [f"**{TITLES[name]}**", as_markdown(statistics_table(study, beside))]
     return parts
 
 
 def _batches_tables(beyond: dict[str, Any]) -> list[str]:
     parts = []
-    for name, study in beyond["studies"].items():
+    for name, study in beyond.items():
         if "batches" in study:
-            parts += [f"**Whole batches**, {TITLES[name]}:", batches_table(study)]
+            parts += [f"**Whole batches**, {TITLES[name]}:", as_markdown(batches_table(study))]
     return parts
 
 
 def _bits_table(beyond: dict[str, Any]) -> str:
     lines = ["| model | set | evaluation mode | training mode | difference |", "|" + " --- |" * 5]
-    for name, study in beyond["studies"].items():
+    for name, study in beyond.items():
         for bits in study.get("deltas", study.get("statistics"))["bits_per_dim"]:
             numbers = (bits["evaluation"], bits["training"], bits["difference"])
             cells = [name, bits["set"], *(f"{number:.2f}" for number in numbers)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _choices_table(name: str) -> str:
+    """Choices by mean AUROC, the best first; a column a data set."""
+    result = _read(name)
+    means = {
+        label: value if isinstance(value, dict) else {result["data"]: value}
+        for label, value in result["mean_auroc"].items()
+    }
+    sets = list(next(iter(means.values())))
+    ranked = sorted(means.items(), key=lambda item: -sum(item[1].values()))
+    lines = [[label, *(f"{of[one]:.3f}" for one in sets)] for label, of in ranked]
+    return as_markdown([["choice", *sets], *lines])
 
 
 def _false_alarm_lines() -> list[str]:

@@ -45,7 +45,7 @@ class Stages:
             self._say(f"{name} …")
             began = time.monotonic()
             result = {"result": work(), "seconds": round(time.monotonic() - began, 1)}
-            write_json(path, result)
+            write_json(path, result, compact=True)
         result = json.loads(path.read_text())
         self._seconds += result["seconds"]
         left = self._seconds / self._done * (self._total - self._done)

@@ -1,0 +1,184 @@
+"""`tfbnood reproduce WHAT`: trains, measures stage by stage, and writes JSON, Markdown and a picture."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfbnood.errors import TfbnoodError
+from tfbnood.figures import new_figure, write_figure
+from tfbnood.files import atomic_path, write_json
+from tfbnood.provenance import machine, versions
+from tfbnood.reproduce import beyond, paper_figures, paper_tables
+from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
+from tfbnood.reproduce.stages import Stages
+from tfbnood.reproduce.studies import NEEDS, SCALES, Study
+from tfbnood.reproduce.work import Work
+
+__all__ = ["WHAT", "reproduce"]
+
+WHAT = (*NEEDS, "all")
+_FIGURE_TITLES = {
+    "figure1": "Figure 1: likelihoods of outliers, and a mis-specified model",
+    "figure2": "Figure 2: the two-dimensional example",
+    "figure3": "Figure 3: likelihoods against the share of test images",
+    "figure4": "Figure 4: T_perm can be fooled",
+    "figure5": "Figure 5: what fools it",
+}
+_PICTURES: dict[str, Callable[..., Any]] = {
+    **{name: getattr(paper_figures, name) for name in _FIGURE_TITLES},
+    "beyond": beyond.picture,
+}
+_TABLES: dict[str, Callable[..., Section]] = {
+    "table1": paper_tables.table1,
+    "table2": paper_tables.table2,
+    "table3": paper_tables.table3,
+    "table4": paper_tables.table4,
+    "beyond": beyond.section,
+}
+_DIFFERENCES = {
+    "tiny": "Models of minutes on scikit-learn's 8×8 digits: to see that everything runs, not to compare.",
+    "cpu": "Ours are small models trained for an hour or so on one core each, the paper's are of full size; Tiny "
+    "ImageNet stands for 32×32 ImageNet; WAIC is of as many models as --seeds says; CIFAR-10 may be a part of it, "
+    "as the table of trainings says.",
+    "paper": "The paper's sizes; the number of training steps is ours, as the paper does not give it. Tiny ImageNet "
+    "stands for 32×32 ImageNet.",
+}
+
+
+def reproduce(
+    what: str,
+    out: str | pathlib.Path,
+    *,
+    scale: str = "cpu",
+    n: int = 1000,
+    batches: int = 100,
+    seeds: int = 2,
+    data_dir: str | None = None,
+    runs: str | pathlib.Path | None = None,
+    only: str | None = None,
+) -> list[Section]:
+    """Makes one table or figure of the paper, `beyond`, or `all`, into a folder.
+
+    Writes `WHAT.json`, `WHAT.md` and, where there is one, `WHAT.png`; for `all` also `index.md` and `index.html`.
+
+    Args:
+        what: one of `WHAT`.
+        out: the folder. The same call again goes on after a kill; other things in the same folder share stages.
+        scale: `tiny`, `cpu` or `paper`.
+        n: images of each set, at most.
+        batches: batches of each kind for the whole-batch tests.
+        seeds: independently trained models of WAIC; 1 leaves it out.
+        data_dir: as for `tfbnood.data.load`.
+        runs: folder of trainings, made there or already there. Defaults to `out/runs`.
+        only: name of one study, such as `cifar10_realnvp`; the files are then of what is finished.
+
+    Returns:
+        The sections of the page.
+    """
+    for name, value, allowed in (("what", what, WHAT), ("scale", scale, tuple(SCALES))):
+        if value not in allowed:
+            raise TfbnoodError(
+                f"{name} must be one of {', '.join(allowed)}. Received: {name}={value!r}"
+            )
+    names = [study.name for study in SCALES[scale]]
+    if only is not None and only not in names:
+        raise TfbnoodError(f"only must be one of {', '.join(names)}. Received: only={only!r}")
+    for name, count in (("n", n), ("batches", batches), ("seeds", seeds)):
+        if count < 1:
+            raise TfbnoodError(f"{name} must be at least 1. Received: {name}={count}")
+    new_figure(1, 1)  # Without matplotlib, say so now and not after hours.
+    out = pathlib.Path(out)
+    wanted = tuple(NEEDS) if what == "all" else (what,)
+    needed = {stage for one in wanted for stage in NEEDS[one]}
+    todo = [
+        (study, stage)
+        for study in SCALES[scale]
+        if only in (None, study.name)
+        for stage in ("training", *study.stages)
+        if stage in needed or (stage == "training" and needed & set(study.stages))
+    ]
+    settings = {"scale": scale, "n": n, "batches": batches}
+    stages = Stages(out, settings, len(todo))
+    options: dict[str, Any] = {"n": n, "batches": batches, "seeds": seeds, "data_dir": data_dir}
+    options["runs"] = pathlib.Path(runs or out / "runs")
+    works: dict[str, Work] = {}
+    for study, stage in todo:
+        # One study's model and data in memory at a time.
+        works = {study.name: works.get(study.name) or Work(study, **options)}
+        work = works[study.name]
+        stages.run(_stage_name(study, stage, seeds), functools.partial(work.run, stage))
+    about = {
+        "command": shlex.join(["tfbnood", *sys.argv[1:]]),
+        **settings,
+        "seeds": seeds,
+        "versions": versions(),
+        "machine": machine(),
+    }
+    found = {study.name: _finished(out, study, seeds) for study in SCALES[scale]}
+    sections = [_write(one, out, about, found) for one in wanted]
+    if what == "all":
+        sections = [_introduction(about, found), *sections]
+        title = "Unsupervised Out-of-Distribution Detection with Batch Normalization, reproduced"
+        _write_text(out / "index.md", page_as_markdown(title, sections))
+        _write_text(out / "index.html", page_as_html(title, sections, out))
+    return sections
+
+
+def _stage_name(study: Study, stage: str, seeds: int) -> str:
+    # Another number of models is another result; everything else has one model.
+    return f"{study.name}_{stage}" + (f"_{seeds}" if stage == "waic" else "")
+
+
+def _finished(out: pathlib.Path, study: Study, seeds: int) -> dict[str, Any]:
+    """What the finished stages of a study gave, in this call or another."""
+    found = {}
+    for stage in ("training", *study.stages):
+        path = out / "stages" / f"{_stage_name(study, stage, seeds)}.json"
+        if path.is_file():
+            found[stage] = json.loads(path.read_text())["result"]
+    return {"settings": dataclasses.asdict(study), **found} if found else {}
+
+
+def _write(
+    what: str, out: pathlib.Path, about: dict[str, Any], found: dict[str, dict[str, Any]]
+) -> Section:
+    """Writes the files of one table or figure and returns its section."""
+    keep = {"settings", "training", *NEEDS[what]}
+    studies = {
+        name: {key: value for key, value in study.items() if key in keep}
+        for name, study in found.items()
+        if set(study) & set(NEEDS[what])
+    }
+    content = {"what": what, **about, "studies": studies}
+    write_json(out / f"{what}.json", content, compact=True)
+    section = Section(_FIGURE_TITLES.get(what, what))
+    if what in _TABLES:
+        section = _TABLES[what](studies)
+    if what in _PICTURES and (studies or not NEEDS[what]):
+        write_figure(out / f"{what}.png", _PICTURES[what](studies))
+        section = dataclasses.replace(section, picture=f"{what}.png")
+    source = f"`{about['command']}`, scale {about['scale']}, at most {about['n']} images of a set."
+    _write_text(
+        out / f"{what}.md", page_as_markdown("tfbnood", [section, Section("Made by", [source])])
+    )
+    return section
+
+
+def _introduction(about: dict[str, Any], found: dict[str, dict[str, Any]]) -> Section:
+    text: Sequence[str] = (
+        f"Made by {about['command']} with at most {about['n']} images of a set. Numbers marked as the paper's are from "
+        "Song, Song and Ermon (2019), arXiv:1910.09115; all others were measured here.",
+        _DIFFERENCES[about["scale"]],
+    )
+    table = paper_tables.training_table(found)
+    return Section("What was trained", text, [("Trainings", table)])
+
+
+def _write_text(path: pathlib.Path, text: str) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(text)

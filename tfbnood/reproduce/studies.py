@@ -1,0 +1,160 @@
+"""What is trained and measured at which scale, and which stages each table and figure needs: data, no code."""
+
+import dataclasses
+
+__all__ = ["CONTAMINATIONS", "NEEDS", "SCALES", "SHARES", "Generator", "Study"]
+
+CONTAMINATIONS = (1.0, 0.2, 0.05)
+SHARES = (0.0, 0.15, 0.3, 0.5, 0.9, 1.0)  # r of Table 3 and Figure 3
+GREY = ("rotation", "mnist", "omniglot", "kmnist")
+COLOUR = ("rotation", "svhn", "tinyimagenet", "lsun")
+
+
+@dataclasses.dataclass(frozen=True)
+class Generator:
+    """A model of another data set whose samples are to fool a study's model.
+
+    Attributes:
+        data: that it is trained on.
+        steps: of its training; model and preset are the study's.
+        temperatures: to sample at.
+        fooling: the one of them that Figures 4 and 5 show.
+        samples: how many at each.
+    """
+
+    data: str
+    steps: int
+    temperatures: tuple[float, ...]
+    fooling: float
+    samples: int = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A model on a data set and the sets it is to tell apart.
+
+    Attributes:
+        data: in-distribution data set.
+        outliers: names as for `tfbnood evaluate`.
+        model: `realnvp`, `vae` or `pixelcnn`.
+        preset: its size.
+        steps: of training.
+        stages: what to measure, in this order.
+        delta_shares: shares of outliers at which Δ with mixed samples is measured, which takes long.
+        background: steps of the background model of the stage `ratio`.
+        generator: of the stage `fooled`.
+    """
+
+    data: str
+    outliers: tuple[str, ...]
+    model: str
+    preset: str
+    steps: int
+    stages: tuple[str, ...]
+    delta_shares: tuple[float, ...] = (1.0,)
+    background: int = 0
+    generator: Generator | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.data}_{self.model}"
+
+
+# Stages by what they are for. Tables and figures are views of the same stages, so that nothing is measured twice.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "table1": ("bits",),
+    "table2": ("statistics", "deltas", "waic"),
+    "table3": ("shares",),
+    "table4": ("fooled",),
+    "figure1": ("bits",),
+    "figure2": (),
+    "figure3": ("shares",),
+    "figure4": ("fooled",),
+    "figure5": ("fooled",),
+    "beyond": ("statistics", "batches", "mmd", "deltas", "speed", "draws", "ratio"),
+}
+
+_PAPER = ("bits", "statistics", "deltas", "shares", "waic")
+_FIRST = (*_PAPER, "batches", "mmd", "speed", "draws", "ratio")
+_COLOUR = (*_PAPER, "batches", "mmd", "speed", "fooled")
+_FOOLED_GREY = ("statistics", "deltas", "speed", "fooled")
+
+SCALES: dict[str, tuple[Study, ...]] = {
+    "tiny": (
+        Study(
+            "digits",
+            ("rotation", "inverted"),
+            "vae",
+            "tiny",
+            120,
+            (*_FIRST, "fooled"),
+            CONTAMINATIONS[:2],
+            background=60,
+            generator=Generator("photos", 60, (0.7, 1.0, 1.3), 1.0, 64),
+        ),
+    ),
+    "cpu": (
+        Study(
+            "fashion_mnist",
+            GREY,
+            "realnvp",
+            "cpu-grey",
+            3000,
+            _FIRST,
+            CONTAMINATIONS[:2],
+            background=600,
+        ),
+        Study("fashion_mnist", GREY, "vae", "cpu-grey", 3000, (*_PAPER, "speed")),
+        Study(
+            "fashion_mnist",
+            GREY,
+            "pixelcnn",
+            "cpu-grey",
+            400,
+            _FOOLED_GREY,
+            generator=Generator("mnist", 300, (1.17,), 1.17, 64),
+        ),
+        Study(
+            "cifar10",
+            COLOUR,
+            "realnvp",
+            "cpu-colour",
+            2000,
+            _COLOUR,
+            generator=Generator("svhn", 800, (0.7, 1.0, 1.1, 1.3), 1.1),
+        ),
+        Study("cifar10", COLOUR, "pixelcnn", "cpu-colour", 400, (*_PAPER, "speed")),
+    ),
+    "paper": (
+        Study(
+            "fashion_mnist",
+            GREY,
+            "realnvp",
+            "paper-grey",
+            100_000,
+            _FIRST,
+            CONTAMINATIONS[:2],
+            background=50_000,
+        ),
+        Study("fashion_mnist", GREY, "vae", "paper-grey", 100_000, (*_PAPER, "speed")),
+        Study(
+            "fashion_mnist",
+            GREY,
+            "pixelcnn",
+            "paper-grey",
+            100_000,
+            _FOOLED_GREY,
+            generator=Generator("mnist", 100_000, (1.17,), 1.17, 1000),
+        ),
+        Study(
+            "cifar10",
+            COLOUR,
+            "realnvp",
+            "paper-colour",
+            100_000,
+            _COLOUR,
+            generator=Generator("svhn", 100_000, (0.7, 1.0, 1.1, 1.3), 1.1, 1000),
+        ),
+        Study("cifar10", COLOUR, "pixelcnn", "paper-colour", 100_000, (*_PAPER, "speed")),
+    ),
+}

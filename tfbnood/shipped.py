@@ -1,0 +1,107 @@
+"""Trained detectors that ship with the package: `savedmodels/NAME`, each a model base for TF Serving.
+
+A base has the exported version (`1/`), the detector for Python (`detector/`), and `MANIFEST.json`, which says what it
+was trained on, how well it works, and the hash of every file.
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tfbnood.detector import Detector
+from tfbnood.errors import SavedDetectorError, TfbnoodError
+
+__all__ = [
+    "base",
+    "changed_files",
+    "file_hashes",
+    "list_models",
+    "load",
+    "manifest",
+    "trained_model",
+]
+
+# Beside the package in a checkout, and inside it where it was installed.
+_PLACES = tuple(
+    pathlib.Path(__file__).resolve().parent.joinpath(*parts)
+    for parts in (("savedmodels",), ("..", "savedmodels"))
+)
+
+
+def list_models() -> list[str]:
+    """Names of the trained detectors that ship with the package.
+
+    Example:
+        >>> "digits_realnvp" in tfbnood.list_models()
+        True
+    """
+    found = {path.parent.name for place in _PLACES for path in place.glob("*/MANIFEST.json")}
+    return sorted(found)
+
+
+def load(name: str) -> Detector:
+    """Loads a trained detector that ships with the package; its Keras model is `.model`.
+
+    Args:
+        name: one of `list_models()`.
+
+    Returns:
+        A calibrated `Detector` with statistic "auto"; `.about["manifest"]` is its manifest.
+
+    Example:
+        >>> detector = tfbnood.load("digits_realnvp")
+        >>> images = tfbnood.data.load("digits").test[:4]
+        >>> detector.predict(255 - images, fpr=0.05).is_ood.tolist()
+        [True, True, True, True]
+    """
+    detector = Detector.load(base(name) / "detector")
+    detector.about = {**detector.about, "manifest": manifest(name)}
+    return detector
+
+
+def base(name: str) -> pathlib.Path:
+    """The folder of a shipped detector, to serve: `tfbnood serve` takes it as it is."""
+    # A name from outside must not walk out of the folder.
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        for place in _PLACES:
+            if (place / name / "MANIFEST.json").is_file():
+                return (place / name).resolve()
+    known = ", ".join(list_models()) or "none are installed"
+    raise TfbnoodError(f"name must be one of the shipped detectors, {known}. Received: {name!r}")
+
+
+def manifest(name: str) -> dict[str, Any]:
+    """What a shipped detector's MANIFEST.json says."""
+    path = base(name) / "MANIFEST.json"
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise SavedDetectorError(f"{path} must be JSON. Received: {error}") from None
+
+
+def changed_files(folder: pathlib.Path) -> list[str]:
+    """Files of a base that are missing, new or other than its MANIFEST.json says."""
+    expected = json.loads((folder / "MANIFEST.json").read_text())["sha256"]
+    found = file_hashes(folder)
+    return sorted(key for key in {*expected, *found} if expected.get(key) != found.get(key))
+
+
+def file_hashes(folder: pathlib.Path) -> dict[str, str]:
+    """SHA-256 of every file below a base but the manifest."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "MANIFEST.json"
+    }
+
+
+def trained_model(name: str, training: Mapping[str, Any]) -> Any:
+    """The Keras model of a shipped detector if it was trained in just that way, else None."""
+    if name not in list_models():
+        return None
+    made = manifest(name)["training"]
+    same = all(made.get(key, 0) == value for key, value in training.items())
+    return load(name).model if same else None

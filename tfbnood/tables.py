@@ -1,0 +1,34 @@
+"""Tables of text as Markdown, HTML and aligned columns; the first line is the header."""
+
+import html
+
+__all__ = ["Table", "aligned", "as_html", "as_markdown"]
+
+Table = list[list[str]]
+
+
+def as_markdown(table: Table) -> str:
+    """A pipe table; the first column is set left, the others right."""
+    rule = ["---"] + ["---:"] * (len(table[0]) - 1)
+    lines = ([cell.replace("|", "\\|") for cell in line] for line in (table[0], rule, *table[1:]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def as_html(table: Table) -> str:
+    """A `<table>`, with everything in it escaped."""
+
+    def row(tag: str, cells: list[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    lines = [row("th", table[0]), *(row("td", line) for line in table[1:])]
+    return "<table>\n" + "\n".join(lines) + "\n</table>"
+
+
+def aligned(table: Table) -> str:
+    """Columns for a terminal; the first is set left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for first, *others in table:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join(lines)

@@ -1,0 +1,123 @@
+"""Makes the detectors under savedmodels/ again: trains, calibrates, measures, exports, and writes the manifest.
+
+    tools/train_savedmodels [NAME …] [--runs runs] [--results results/paper]
+
+Every step goes on where it was stopped: trainings under --runs, measurements as stages of `tfbnood reproduce` under
+--results. A base that is there already is replaced.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+from tfbnood.commands import outlier_set
+from tfbnood.data import Dataset, load
+from tfbnood.detector import Detector
+from tfbnood.errors import TfbnoodError
+from tfbnood.evaluation import evaluate
+from tfbnood.files import write_json
+from tfbnood.provenance import machine, versions
+from tfbnood.reproduce.run import reproduce
+from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
+from tfbnood.shipped import file_hashes
+from tfbnood.statistics import get
+from tfbnood.training import train
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MOST_BYTES = 20_000_000
+# The preset and the steps are those of `tfbnood reproduce --scale cpu`, which measures the same models.
+STUDIES = {study.name: study for study in SCALES["cpu"]}
+DEMO = {"data": "digits", "model": "realnvp", "preset": "tiny", "steps": 500}
+DEMO_OUTLIERS = ("rotation", "inverted", "photos")
+LICENCES = {
+    "fashion_mnist": "MIT (Zalando SE); no image is inside",
+    "cifar10": "no licence stated by its authors (Krizhevsky 2009); no image is inside",
+    "digits": "CC BY 4.0 (UCI Optical Recognition of Handwritten Digits); no image is inside",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [*STUDIES, "digits_realnvp"]
+    parser.add_argument("names", nargs="*", default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "results" / "paper")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "savedmodels")
+    parser.add_argument("--data-dir")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in names:
+            raise SystemExit(f"NAME must be one of {', '.join(names)}. Received: {name}")
+        make(name, arguments)
+
+
+def make(name: str, arguments: argparse.Namespace) -> None:
+    """Trains if need be, and writes the base."""
+    settings = DEMO
+    if name in STUDIES:
+        study = STUDIES[name]
+        settings = {key: getattr(study, key) for key in ("data", "model", "preset", "steps")}
+    dataset = load(settings["data"], data_dir=arguments.data_dir)
+    options = {key: value for key, value in settings.items() if key != "data"}
+    # XLA pays on these models (tools/bench/training_step.py); PixelCNN's graph takes it too long to compile.
+    jit = settings["preset"] != "tiny" and settings["model"] != "pixelcnn"
+    model = train(dataset, out=arguments.runs / name, jit=jit, **options)
+    run = json.loads((arguments.runs / name / "run.json").read_text())
+    detector = Detector(model, reference=dataset.train)
+    training = {key: run[key] for key in (*settings, "seed", "batch_size", "learning_rate", "jit")}
+    training |= {"train_images": run["train_images"], "train_sha256": run["train_sha256"]}
+    training |= {"minutes": round(run["seconds"] / 60, 1), "bits_per_dim": run["result"]}
+    detector.about = {"runs": [training]}
+    detector.calibrate(dataset.calibration, progress=True)
+
+    base = arguments.out / name
+    shutil.rmtree(base, ignore_errors=True)
+    detector.save(base / "detector")
+    detector.export(base, held_out=dataset.calibration, progress=True)
+    write_json(
+        base / "MANIFEST.json",
+        {
+            "name": name,
+            "statistic": detector.statistic.name,
+            "training": training,
+            "calibration_images": len(dataset.calibration),
+            "auroc": measured(name, detector, dataset, arguments),
+            "licence_of_the_data": LICENCES[settings["data"]],
+            "versions": versions(),
+            "machine": machine(),
+            "command": f"tools/train_savedmodels {name}",
+            "sha256": file_hashes(base),
+        },
+    )
+    size = sum(path.stat().st_size for path in base.rglob("*") if path.is_file())
+    if size > MOST_BYTES:
+        raise TfbnoodError(f"{base} must be at most {MOST_BYTES} bytes. Received: {size}")
+    print(f"{base}: {size / 1e6:.1f} MB")
+
+
+def measured(
+    name: str, detector: Detector, dataset: Dataset, arguments: argparse.Namespace
+) -> dict:
+    """AUROC by statistic, set and share of outliers; for studies those of `tfbnood reproduce table2`."""
+    if name in STUDIES:
+        options = {"scale": "cpu", "seeds": 1, "runs": arguments.runs, "only": name}
+        reproduce("table2", arguments.results, data_dir=arguments.data_dir, **options)
+        found = json.loads((arguments.results / "table2.json").read_text())["studies"][name]
+        rows = [row for stage in ("statistics", "deltas") for row in found[stage]["rows"]]
+    else:
+        outliers = {one: outlier_set(one, dataset, seed=0) for one in DEMO_OUTLIERS}
+        chosen = [detector.statistic, "bn_moments", "log_prob", "pixel_knn"]
+        chosen.append(get("bn_delta", mixing="moments"))
+        options = {"statistics": chosen, "contamination": CONTAMINATIONS, "progress": True}
+        found = evaluate(detector, dataset.test, outliers, reference=dataset.train, **options)
+        rows = found.to_dict()["rows"]
+    table: dict = {}
+    for row in rows:
+        shares = table.setdefault(row["statistic"], {}).setdefault(row["set"], {})
+        shares[f"{row['contamination']:g}"] = round(row["auroc"]["value"], 4)
+    return table
+
+
+if __name__ == "__main__":
+    main()
