@@ -34,6 +34,10 @@ def batch_p_value(
         calibration: `[m]`, of held-out in-distribution images.
         test: a name of `BATCH_TESTS`.
         permutations: random groups to compare with; no p-value lies below `1 / (permutations + 1)`.
+
+    Example:
+        >>> batch_p_value(np.arange(100.0, 120.0), np.arange(100.0), "simes")
+        0.001
     """
     # Rank 0 is the highest score; ties count against the alarm.
     pooled = np.sort(np.concatenate([scores, calibration]))
@@ -52,7 +56,12 @@ def _null(test: str, count: int, calibration: int, permutations: int) -> np.ndar
 
 
 def default_batch_test(scope: str, count: int) -> str:
-    """The test to use for a batch of so many images."""
+    """The test to use for a batch of so many images.
+
+    Example:
+        >>> default_batch_test("image", 64), default_batch_test("image", 5), default_batch_test("batch", 64)
+        ('higher_criticism', 'simes', 'mean')
+    """
     if scope == "batch":
         return "mean"
     # Higher criticism does not look below p = 1/n, which is all that a few images have.
@@ -60,7 +69,14 @@ def default_batch_test(scope: str, count: int) -> str:
 
 
 def check_batch_test(test: str, scope: str) -> None:
-    """Refuses a test that there is not, or not for statistics of this scope."""
+    """Refuses a test that there is not, or not for statistics of this scope.
+
+    Example:
+        >>> check_batch_test("simes", "batch")
+        Traceback (most recent call last):
+            ...
+        tfbnood.errors.StatisticError: method must be one of mean for a statistic of scope "batch". ...
+    """
     known = tuple(BATCH_TESTS) if scope == "image" else ("mean",)
     if test not in known:
         raise StatisticError(
@@ -75,7 +91,12 @@ def _p_values(ranks: np.ndarray, calibration: int) -> np.ndarray:
 
 
 def simes(p_values: np.ndarray) -> np.ndarray:
-    """−log of Simes' p-value, `min_i n·p_(i)/i`: a few very small p-values are enough."""
+    """−log of Simes' p-value, `min_i n·p_(i)/i`: a few very small p-values are enough.
+
+    Example:
+        >>> round(float(np.exp(-simes(np.array([0.01, 0.5, 0.9])))), 3)
+        0.03
+    """
     count = p_values.shape[-1]
     return -np.log((count * p_values / np.arange(1, count + 1)).min(axis=-1))
 
@@ -84,6 +105,10 @@ def higher_criticism(p_values: np.ndarray) -> np.ndarray:
     """Donoho & Jin's `max_i √n (i/n − p_(i)) / √(p_(i)(1 − p_(i)))` over the smaller half, `p_(i) ≥ 1/n`.
 
     The largest excess of small p-values in standard deviations: best for a small share of weak outliers.
+
+    Example:
+        >>> round(float(higher_criticism(np.array([0.01, 0.02, 0.5, 0.9]))), 3)
+        1.155
     """
     count = p_values.shape[-1]
     expected = np.arange(1, count + 1) / count
@@ -94,13 +119,23 @@ def higher_criticism(p_values: np.ndarray) -> np.ndarray:
 
 
 def kolmogorov_smirnov(p_values: np.ndarray) -> np.ndarray:
-    """One-sided Kolmogorov–Smirnov distance `max_i (i/n − p_(i))`: the whole batch is shifted a little."""
+    """One-sided Kolmogorov–Smirnov distance `max_i (i/n − p_(i))`: the whole batch is shifted a little.
+
+    Example:
+        >>> round(float(kolmogorov_smirnov(np.array([0.1, 0.2, 0.3, 0.4]))), 3)
+        0.6
+    """
     count = p_values.shape[-1]
     return (np.arange(1, count + 1) / count - p_values).max(axis=-1)
 
 
 def fisher(p_values: np.ndarray) -> np.ndarray:
-    """Fisher's `−2 Σ log p`: every image counts, the smallest p-values most."""
+    """Fisher's `−2 Σ log p`: every image counts, the smallest p-values most.
+
+    Example:
+        >>> round(float(fisher(np.array([0.1, 0.5]))), 3)
+        5.991
+    """
     return -2 * np.log(p_values).sum(axis=-1)
 
 

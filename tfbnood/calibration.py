@@ -54,7 +54,14 @@ def benjamini_hochberg(p_values: np.ndarray, fdr: float) -> np.ndarray:
 
 
 def check_false_alarm_rate(fpr: float, calibration: np.ndarray) -> None:
-    """Refuses a false-alarm rate that n calibration scores cannot resolve: no p-value lies below 1/(n + 1)."""
+    """Refuses a false-alarm rate that n calibration scores cannot resolve: no p-value lies below 1/(n + 1).
+
+    Example:
+        >>> check_false_alarm_rate(0.001, np.arange(99.0))
+        Traceback (most recent call last):
+            ...
+        tfbnood.errors.DataError: fpr must be at least 1/(n + 1) = 0.01 with n=99 calibration scores; ...
+    """
     least = 1 / (len(calibration) + 1)
     if not 0 < fpr < 1:
         raise DataError(f"fpr must lie in (0, 1). Received: fpr={fpr}")
@@ -74,6 +81,11 @@ class Calibration:
             has the size 1 only.
         batch_scores: by group size, sorted mean scores of whole requests; empty for a statistic of scope "image", whose
             single scores tell all.
+
+    Example:
+        >>> calibration = Calibration({1: np.arange(9.0), 4: np.arange(8.0)}, {1: np.arange(9.0), 4: np.arange(2.0)})
+        >>> calibration.group_size(10), len(calibration.null_of_images(10)), len(calibration.null_of_batches(10))
+        (4, 8, 2)
     """
 
     image_scores: Mapping[int, np.ndarray]
@@ -113,6 +125,11 @@ def calibrate(
         group_sizes: Defaults to 1, 2, 4, … 64, as far as there are two groups of that size.
         most_groups: groups of a size, at most; they bound the time a batch statistic takes.
         progress: show a bar on a terminal.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("pixel_pca").fit(None, x.train)
+        >>> calibrate(statistic, x.calibration).null_of_images(1).shape
+        (300,)
     """
     sizes = group_sizes or tuple(2**power for power in range(7))
     sizes = tuple(size for size in sizes if 2 * size <= len(images))

@@ -36,9 +36,12 @@ class OodEvaluation(keras.callbacks.Callback):
         seed: of the random choices.
 
     Example:
-        >>> ood = tfbnood.callbacks.OodEvaluation(x.test, {"mnist": digits})
-        >>> best = keras.callbacks.ModelCheckpoint("best.keras", "ood_auroc_mnist", mode="max", save_best_only=True)
-        >>> model.fit(x.train, epochs=5, callbacks=[ood, best])
+        >>> import keras
+        >>> ood = tfbnood.callbacks.OodEvaluation(x.test, {"inverted": 255 - x.test}, n=64)
+        >>> stop = keras.callbacks.EarlyStopping("ood_auroc_inverted", mode="max", patience=3)
+        >>> history = model.fit(x.train[:64], epochs=2, callbacks=[ood, stop], verbose=0)
+        >>> len(history.history["ood_auroc_inverted"])
+        2
     """
 
     def __init__(

@@ -25,6 +25,11 @@ def frozen_log_prob(model: Any, images: tf.Tensor, training: bool) -> tf.Tensor:
     """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
 
     Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
+
+    Example:
+        >>> log_prob = frozen_log_prob(model)
+        >>> log_prob(x.test[:64], True).shape
+        TensorShape([64])
     """
     with keras.StatelessScope():
         return model.log_prob(images, training=training)
@@ -44,7 +49,9 @@ class ConditionalLogProb:
 
     Example:
         >>> conditional = ConditionalLogProb(model, x.train)
-        >>> low, high = (conditional(x.test, ratio=r, seed=0) for r in (0.1, 0.9))
+        >>> low, high = (conditional(x.test[:64], ratio=ratio, seed=0) for ratio in (0.1, 0.9))
+        >>> np.abs(low - high).shape
+        (64,)
     """
 
     def __init__(self, model: Any, reference: np.ndarray, *, batch_size: int = 64):
@@ -120,7 +127,9 @@ class MixedMomentsLogProb:
 
     Example:
         >>> mixed = MixedMomentsLogProb(model)
-        >>> low, high = (mixed(x.test, ratio=r) for r in (0.0, 0.9))
+        >>> low, high = (mixed(x.test[:64], ratio=ratio) for ratio in (0.0, 0.9))
+        >>> np.abs(low - high).shape
+        (64,)
     """
 
     def __init__(self, model: Any, *, batch_size: int = 64):
@@ -188,6 +197,11 @@ def companion_groups(count: int, size: int, random: np.random.RandomState) -> It
 
     The last group is completed by images of other groups, drawn without repetition where there are enough. Fewer
     images than `size` in all are repeated.
+
+    Example:
+        >>> groups = list(companion_groups(5, 2, np.random.RandomState(0)))
+        >>> [len(group) for group in groups], np.unique(groups).tolist()
+        ([2, 2, 2], [0, 1, 2, 3, 4])
     """
     order = random.permutation(count)
     for start in range(0, count, size):

@@ -49,6 +49,11 @@ class Dataset:
         splits: images by split, each uint8 `[n, height, width, channels]`.
         labels: int64 labels `[n]` by split, for the splits that have them.
         missing: by the name of a split that is not there, the sentence to say when it is asked for.
+
+    Example:
+        >>> images = np.zeros((10, 8, 8, 1), np.uint8)
+        >>> Dataset("mine", "made here", {"train": images[:6], "calibration": images[6:8], "test": images[8:]})
+        <Dataset mine: 6 train, 2 calibration, 2 test, image_shape=(8, 8, 1), made here>
     """
 
     name: str
@@ -159,6 +164,10 @@ def describe(
         names: Defaults to all of `NAMES`. Those that only a download would bring are tried as well.
         data_dir: as for `load`.
         as_json: give JSON instead of text.
+
+    Example:
+        >>> describe(["digits"]).split(";")[0]
+        'digits         8×8×1    1100 train, 300 calibration, 397 test'
     """
     rows: list[dict[str, object]] = []
     for name in names or NAMES:

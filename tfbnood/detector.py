@@ -108,7 +108,8 @@ class Detector:
 
     Example:
         >>> detector = tfbnood.Detector(model, reference=x.train).calibrate(x.calibration)
-        >>> detector.predict(images, fpr=0.05).is_ood
+        >>> detector.predict(255 - x.test[:4], fpr=0.05).is_ood
+        array([ True,  True,  True,  True])
     """
 
     def __init__(

@@ -56,8 +56,9 @@ def evaluate(
         StatisticError: a statistic does not go with the model. None is dropped silently.
 
     Example:
-        >>> result = tfbnood.evaluate(detector, x.test, {"mnist": digits}, contamination=(1.0, 0.2))
-        >>> result.auroc("mnist", "bn_delta", contamination=0.2)
+        >>> result = tfbnood.evaluate(detector, x.test, {"inverted": 255 - x.test}, contamination=(1.0, 0.2))
+        >>> result.auroc("inverted", "pixel_pca", contamination=0.2) > 0.9
+        True
     """
     detector = detector_or_model if isinstance(detector_or_model, Detector) else None
     model = detector_or_model if detector is None else detector.model

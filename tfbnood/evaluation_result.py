@@ -13,10 +13,9 @@ from tfbnood.errors import DataError
 from tfbnood.figures import CHANCE, draw_band, line, marker, new_figure, write_figure
 from tfbnood.files import atomic_path, write_json
 from tfbnood.metrics import METRICS, Estimate
+from tfbnood.tables import Table, aligned, as_markdown
 
 __all__ = ["Bits", "Evaluation", "Row"]
-
-Table = list[list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,15 +104,15 @@ class Evaluation:
         return text
 
     def __str__(self) -> str:
-        tables = [_aligned(_auroc_table(self))]
+        tables = [aligned(_auroc_table(self))]
         if self.bits_per_dim:
-            tables.append(_aligned(_bits_table(self)))
+            tables.append(aligned(_bits_table(self)))
         return "\n\n".join([*tables, self.notes])
 
     def to_markdown(self) -> str:
         """The tables in Markdown, with average precision and false alarms as well."""
         tables = [_auroc_table(self), _bits_table(self), _full_table(self)]
-        texts = [_markdown(table) for table in tables if len(table) > 1]
+        texts = [as_markdown(table) for table in tables if len(table) > 1]
         return "\n\n".join([*texts, self.notes]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,21 +206,6 @@ def _full_table(result: Evaluation) -> Table:
         )
     title = ["set", "contamination", "statistic", *METRICS, "prevalence", "inliers", "outliers"]
     return [title, *lines]
-
-
-def _aligned(table: Table) -> str:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for first, *others in table:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]))
-    return "\n".join(lines)
-
-
-def _markdown(table: Table) -> str:
-    rule = ["---"] + ["---:"] * (len(table[0]) - 1)
-    lines = ([cell.replace("|", "\\|") for cell in line] for line in (table[0], rule, *table[1:]))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _draw_lines(axes: Any, result: Evaluation, set: str, shares: list[float]) -> None:

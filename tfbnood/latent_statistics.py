@@ -22,6 +22,11 @@ class LatentFit(Statistic):
         projections: random directions, beside the length. Defaults to 64.
         group_size: images in a group, at most. Defaults to 64.
         seed: of the directions and the groups.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("latent_fit", group_size=32).fit(model, x.train)
+        >>> len(np.unique(statistic.score(x.test[:64])))  # one value a group
+        2
     """
 
     name = "latent_fit"

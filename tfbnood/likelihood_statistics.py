@@ -51,7 +51,14 @@ class _LikelihoodStatistic(Statistic):
 
 @register
 class LogProb(EvidenceStatistic):
-    """−log p(x): an image is out-of-distribution when it is unlikely."""
+    """−log p(x): an image is out-of-distribution when it is unlikely.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("log_prob").fit(model, x.train)
+        >>> bits = statistic.score(x.test) / (64 * np.log(2))
+        >>> np.allclose(bits, model.bits_per_dim(x.test), rtol=1e-4)
+        True
+    """
 
     name = "log_prob"
     need = "log_prob"
@@ -66,6 +73,11 @@ class TPerm(_LikelihoodStatistic):
 
     Args:
         reference_images: N, at most. Defaults to 2,048.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("t_perm").fit(model, x.train)
+        >>> bool(statistic.score(x.test).max() <= len(x.train) / 2)
+        True
 
     Reference: PixelDefend (Song et al. 2017), arXiv:1710.10766.
     """
@@ -105,6 +117,12 @@ class _SeveralModels(Statistic):
 class Waic(_SeveralModels):
     """−WAIC(x) = −E_θ[log p_θ(x)] + Var_θ[log p_θ(x)] over independently trained models.
 
+    Example:
+        >>> other = tfbnood.models.VAE((8, 8, 1), channels=4, latents=3, bottleneck=8, head=8)
+        >>> statistic = tfbnood.statistics.get("waic").fit([model, other], x.train)
+        >>> statistic.score(x.test[:5]).shape
+        (5,)
+
     Reference: Generative ensembles for robust anomaly detection (Choi et al. 2018), arXiv:1810.01392.
     """
 
@@ -127,6 +145,12 @@ class LikelihoodRatio(_SeveralModels):
     """−(log p(x) − log p₀(x)) with a background model p₀, which was trained on images with mutated pixels.
 
     What both models know, such as smooth backgrounds, cancels out. `tfbnood train --mutation 0.3` trains p₀.
+
+    Example:
+        >>> background = tfbnood.models.VAE((8, 8, 1), channels=4, latents=3, bottleneck=8, head=8)
+        >>> statistic = tfbnood.statistics.get("likelihood_ratio").fit([model, background], x.train)
+        >>> statistic.score(x.test[:5]).shape
+        (5,)
 
     Reference: Likelihood ratios for out-of-distribution detection (Ren et al. 2019), arXiv:1906.02845.
     """
@@ -161,6 +185,11 @@ class Typicality(_LikelihoodStatistic):
         group_size: images in a group. Defaults to 10.
         reference_images: images that estimate the entropy, at most. Defaults to 2,048.
         seed: of the groups.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("typicality", group_size=4).fit(model, x.train)
+        >>> len(np.unique(statistic.score(x.test[:8])))  # one value a group
+        2
 
     Reference: Detecting OOD inputs to deep generative models using typicality (Nalisnick et al. 2019),
     arXiv:1906.02994.
@@ -197,6 +226,11 @@ class Typicality(_LikelihoodStatistic):
 class Complexity(EvidenceStatistic):
     """Bits of the image under the model minus bits of its PNG: unlikely for how simple it is.
 
+    Example:
+        >>> statistic = tfbnood.statistics.get("complexity").fit(model, x.train)
+        >>> statistic.score(x.test[:5]).shape
+        (5,)
+
     Reference: Input complexity and out-of-distribution detection (Serrà et al. 2020), arXiv:1909.11480.
     """
 
@@ -209,7 +243,14 @@ class Complexity(EvidenceStatistic):
 
 @register
 class Reconstruction(Statistic):
-    """Mean squared error of a VAE's reconstruction, in squared grey levels."""
+    """Mean squared error of a VAE's reconstruction, in squared grey levels.
+
+    Example:
+        >>> vae = tfbnood.models.VAE((8, 8, 1), channels=4, latents=3, bottleneck=8, head=8)
+        >>> statistic = tfbnood.statistics.get("reconstruction").fit(vae, x.train)
+        >>> np.allclose(statistic.score(x.test)[0], np.square(vae.reconstruct(x.test)[0] - x.test[0]).mean())
+        True
+    """
 
     name = "reconstruction"
     scope = "image"

@@ -29,7 +29,12 @@ _COUNTS_AT_ONCE = 2**21
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A value with its confidence interval."""
+    """A value with its confidence interval.
+
+    Example:
+        >>> print(Estimate(value=0.9, low=0.85, high=0.95))
+        0.900 ±0.050
+    """
 
     value: float
     low: float
@@ -106,7 +111,9 @@ def bootstrap_interval(
         seed: same seed, same interval.
 
     Example:
-        >>> low, high = bootstrap_interval(is_ood, scores, metric="auroc")
+        >>> low, high = bootstrap_interval([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8], metric="auroc")
+        >>> low < auroc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8]) < high
+        True
     """
     if metric not in METRICS:
         raise DataError(f"metric must be one of {', '.join(METRICS)}. Received: {metric!r}")
@@ -117,7 +124,12 @@ def bootstrap_interval(
 def estimates(
     is_ood: Any, scores: Any, *, resamples: int = 200, level: float = 0.95, seed: int = 0
 ) -> dict[str, Estimate]:
-    """All `METRICS` with their bootstrap intervals, from the same resamples; arguments as for `bootstrap_interval`."""
+    """All `METRICS` with their bootstrap intervals, from the same resamples; arguments as for `bootstrap_interval`.
+
+    Example:
+        >>> print(estimates([0, 0, 1, 1], [0.1, 0.3, 0.4, 0.8])["auroc"])
+        1.000 ±0.000
+    """
     if resamples < 1:
         raise DataError(f"resamples must be at least 1. Received: resamples={resamples}")
     if not 0 < level < 1:

@@ -28,8 +28,7 @@ def rotate(images: Any, degrees: tuple[float, float] = (90, 270), *, seed: int) 
         uint8, of the shape of `images`.
 
     Example:
-        >>> test = load("digits").test
-        >>> bool((rotate(test, (90, 90), seed=0) == np.rot90(test, axes=(1, 2))).all())
+        >>> bool((rotate(x.test, (90, 90), seed=0) == np.rot90(x.test, axes=(1, 2))).all())
         True
     """
     images = as_images(images)
@@ -62,8 +61,7 @@ def mix(
         for outliers.
 
     Example:
-        >>> digits = load("digits").test
-        >>> images, is_outlier = mix(digits, 255 - digits[:20], 0.1, seed=0)
+        >>> images, is_outlier = mix(x.test, 255 - x.test[:20], 0.1, seed=0)
         >>> len(images), int(is_outlier.sum())
         (200, 20)
     """
@@ -108,6 +106,10 @@ def photo_patches(n: int, image_shape: tuple[int, int, int], *, seed: int) -> np
 
     Returns:
         uint8 `[n, height, width, channels]`.
+
+    Example:
+        >>> photo_patches(10, (8, 8, 1), seed=0).shape
+        (10, 8, 8, 1)
     """
     # Read as files: scikit-learn's own reader needs Pillow.
     import tensorflow as tf

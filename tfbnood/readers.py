@@ -27,6 +27,11 @@ class FolderImages:
         images: uint8 `[n, height, width, channels]`.
         paths: the n files, in the order of `images`.
         skipped: the files that could not be read.
+
+    Example:
+        >>> found = FolderImages(x.test[:2], paths=(folder / "one.png", folder / "two.png"))
+        >>> [(path.name, image.shape) for path, image in zip(found.paths, found.images)]
+        [('one.png', (8, 8, 1)), ('two.png', (8, 8, 1))]
     """
 
     images: np.ndarray
@@ -46,6 +51,11 @@ def from_npz(path: str | os.PathLike[str], key: str = "images") -> np.ndarray:
 
     Raises:
         DataError: when the file is not there or broken, has no such key, or holds no images.
+
+    Example:
+        >>> np.savez(folder / "mine.npz", images=x.test[:3])
+        >>> from_npz(folder / "mine.npz").shape
+        (3, 8, 8, 1)
     """
     return read_images(Path(path), key)
 
@@ -68,6 +78,13 @@ def from_folder(
 
     Raises:
         DataError: when the folder or images in it are not there, or files cannot be decoded.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> tf.io.write_file(str(folder / "one.png"), tf.io.encode_png(x.test[0]))
+        >>> found = from_folder(folder, (8, 8, 1))
+        >>> found.images.shape, [path.name for path in found.paths]
+        ((1, 8, 8, 1), ['one.png'])
     """
     import tensorflow as tf
 
@@ -126,7 +143,7 @@ def from_tf_data(dataset: Any) -> np.ndarray:
 
     Example:
         >>> import tensorflow as tf
-        >>> pairs = tf.data.Dataset.from_tensor_slices((load("digits").test, np.arange(397)))
+        >>> pairs = tf.data.Dataset.from_tensor_slices((x.test, x.test_labels))
         >>> from_tf_data(pairs.batch(100)).shape
         (397, 8, 8, 1)
     """
@@ -168,6 +185,11 @@ def decode_image(encoded: Any, image_shape: tuple[int, int, int]) -> Any:
 
     Returns:
         A uint8 tensor of shape `image_shape`.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> decode_image(tf.io.encode_png(x.test[0]), (4, 4, 3)).shape
+        TensorShape([4, 4, 3])
     """
     import tensorflow as tf
 

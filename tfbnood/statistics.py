@@ -59,6 +59,11 @@ class Statistic(abc.ABC):
         scope: "image" when an image's score depends on that image alone, "batch" when also on its companions.
         needs_model: False for statistics of the pixels alone.
         image_shape_: shape of the images it was fitted to.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("pixel_pca").fit(None, x.train)
+        >>> statistic.scope, statistic.score(x.test[:5]).shape
+        ('image', (5,))
     """
 
     name: ClassVar[str]
@@ -145,7 +150,12 @@ class Statistic(abc.ABC):
 
 
 def sample_of(reference: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """Takes at most `count` random images: the first ones of a user's file may all be of one class."""
+    """Takes at most `count` random images: the first ones of a user's file may all be of one class.
+
+    Example:
+        >>> tfbnood.statistics.sample_of(x.train, 5).shape
+        (5, 8, 8, 1)
+    """
     return reference[np.random.RandomState(seed).permutation(len(reference))[:count]]
 
 
@@ -153,7 +163,17 @@ Class = TypeVar("Class", bound=type[Statistic])
 
 
 def register(statistic: Class) -> Class:
-    """Makes a statistic known by its `name`; use it as a decorator."""
+    """Makes a statistic known by its `name`; use it as a decorator.
+
+    Example:
+        >>> @tfbnood.statistics.register
+        ... class Brightness(tfbnood.statistics.Statistic):
+        ...     name, scope, needs_model = "brightness", "image", False
+        ...     def _fit(self, model, reference): self.mean_ = reference.mean()
+        ...     def _score(self, images): return abs(images.mean(axis=(1, 2, 3)) - self.mean_)
+        >>> tfbnood.Detector(None, "brightness", reference=x.train).score(x.test).shape
+        (397,)
+    """
     if not (inspect.isclass(statistic) and issubclass(statistic, Statistic)):
         raise StatisticError(f"register takes a subclass of Statistic. Received: {statistic!r}")
     if getattr(statistic, "scope", None) not in ("image", "batch"):
@@ -163,7 +183,12 @@ def register(statistic: Class) -> Class:
 
 
 def names() -> tuple[str, ...]:
-    """Names of all known statistics."""
+    """Names of all known statistics.
+
+    Example:
+        >>> "bn_delta" in tfbnood.statistics.names()
+        True
+    """
     return tuple(dict.fromkeys([*_BUILT_IN, *_registered]))
 
 
@@ -171,7 +196,9 @@ def get(statistic: "str | Statistic", **config: Any) -> Statistic:
     """Returns a statistic by name, or the given one as it is; "auto" is the best for single images and mixed streams.
 
     Example:
-        >>> tfbnood.statistics.get("bn_delta", r1=0.0, r2=0.5)
+        >>> statistic = tfbnood.statistics.get("bn_delta", r1=0.0, r2=0.5)
+        >>> statistic.name, statistic.r2
+        ('bn_delta', 0.5)
     """
     if isinstance(statistic, Statistic):
         return statistic

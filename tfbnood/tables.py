@@ -25,10 +25,11 @@ def as_html(table: Table) -> str:
 
 
 def aligned(table: Table) -> str:
-    """Columns for a terminal; the first is set left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    """Columns for a terminal; the first is set left, the others right. What a line has beyond them is put behind it."""
+    count = len(table[0])
+    widths = [max(len(line[index]) for line in table) for index in range(count)]
     lines = []
     for first, *others in table:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=False)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]) + "".join(others[count - 1 :]))
     return "\n".join(lines)

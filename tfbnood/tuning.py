@@ -23,6 +23,7 @@ from tfbnood.files import remove_partials, write_json
 from tfbnood.provenance import array_sha256, machine, versions
 from tfbnood.saving import load_model
 from tfbnood.statistics import Statistic, get
+from tfbnood.tables import aligned
 from tfbnood.tuning_search import METHODS, Search, ranked
 from tfbnood.tuning_statistics import CANDIDATES, RankedStatistic, choose_statistic, pseudo_aurocs
 from tfbnood.tuning_trials import OBJECTIVES, SEARCHED, HyperModel, Study, Trial
@@ -82,7 +83,7 @@ class Tuning:
             value = "failed" if trial.value is None else f"{trial.value:.4f}"
             line = [str(trial.number), value, str(trial.epochs), *values, f"{trial.seconds:.0f}"]
             table.append([*line, f"  {trial.error}"] if trial.error else line)
-        return _aligned(table)
+        return aligned(table)
 
 
 def tune(
@@ -245,18 +246,7 @@ def ranking_table(found: Sequence[RankedStatistic]) -> str:
         else:
             values = [one.mean_auroc, *(one.aurocs[kind] for kind in kinds)]
             table.append([label, *(f"{value:.3f}" for value in values)])
-    return _aligned(table)
-
-
-def _aligned(table: list[list[str]]) -> str:
-    """Columns under their titles; what a line has beyond them is put behind it."""
-    count = len(table[0])
-    widths = [max(len(line[index]) for line in table) for index in range(count)]
-    lines = []
-    for first, *others in table:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=False)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]) + "".join(others[count - 1 :]))
-    return "\n".join(lines)
+    return aligned(table)
 
 
 def _check_arguments(

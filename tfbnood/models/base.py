@@ -40,6 +40,12 @@ class LikelihoodModel(keras.Model):
     Args:
         image_shape: `(height, width, channels)` of the images, 1 or 3 channels.
         seed: of the initial weights and of the noise in `fit`.
+
+    Example:
+        >>> isinstance(model, LikelihoodModel), model.dimensions
+        (True, 64)
+        >>> model.bits_per_dim(x.test).shape, model.sample(2, seed=0).shape
+        ((397,), (2, 8, 8, 1))
     """
 
     preset_family: ClassVar[str]
@@ -72,7 +78,8 @@ class LikelihoodModel(keras.Model):
             seed: of the initial weights and of the noise in `fit`.
 
         Example:
-            >>> tfbnood.models.RealNVP.from_preset("tiny", image_shape=(8, 8, 1)).count_params()
+            >>> tfbnood.models.VAE.from_preset("tiny", image_shape=(16, 16, 3)).image_shape
+            (16, 16, 3)
         """
         chosen = preset(cls.preset_family, name)
         return cls(

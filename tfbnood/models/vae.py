@@ -116,7 +116,9 @@ class VAE(LikelihoodModel):
             seed: of the draws, which are shared by all rows.
 
         Example:
-            >>> model.importance_weighted_log_prob(images, samples=50)
+            >>> model = VAE(image_shape=(8, 8, 1), channels=8, latents=4, bottleneck=16, head=16)
+            >>> model.importance_weighted_log_prob(x.test[:5], samples=50).shape
+            TensorShape([5])
 
         Reference: Importance Weighted Autoencoders, arXiv:1509.00519.
         """
@@ -138,7 +140,9 @@ class VAE(LikelihoodModel):
             batch_size: images in a pass. Defaults to 64.
 
         Example:
-            >>> np.abs(model.reconstruct(images) - images).mean()
+            >>> model = VAE(image_shape=(8, 8, 1), channels=8, latents=4, bottleneck=16, head=16)
+            >>> model.reconstruct(x.test[:5]).shape
+            (5, 8, 8, 1)
         """
         images = as_images(images, self.image_shape)
         return map_batches(self._reconstruct_batch, images, batch_size=batch_size)

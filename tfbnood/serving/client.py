@@ -53,6 +53,12 @@ class Scores:
         is_ood: whether the image is called out-of-distribution.
         bits_per_dim: negative log-likelihood.
         valid: False for a row that was no image, or had values outside 0–255.
+
+    Example:
+        >>> yes, no = np.array([True, True]), np.array([False, True])
+        >>> scores = Scores(np.array([1.2, 9.7]), np.array([0.4, 0.001]), no, np.array([2.1, 3.4]), valid=yes)
+        >>> len(scores), scores.p_value[scores.is_ood]
+        (2, array([0.001]))
     """
 
     score: np.ndarray
@@ -78,8 +84,11 @@ class Client:
         images_per_request: how many images go in one request.
 
     Example:
-        >>> client = Client("http://localhost:8501", "digits")  # doctest: +SKIP
-        >>> client.score(images).is_ood  # doctest: +SKIP
+        >>> client = Client("http://127.0.0.1:1", "digits", retries=0)
+        >>> client.score(x.test)  # `Server` has an example with a server
+        Traceback (most recent call last):
+            ...
+        tfbnood.serving.client.ServingError: http://127.0.0.1:1 cannot be reached (...)
     """
 
     def __init__(

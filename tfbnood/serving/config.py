@@ -15,7 +15,12 @@ __all__ = ["ModelConfig", "models_from", "version_folders"]
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """A model to serve: its base folder, the labels of versions, and which versions to load."""
+    """A model to serve: its base folder, the labels of versions, and which versions to load.
+
+    Example:
+        >>> ModelConfig("digits", folder / "digits", newest=2).wanted([1, 9, 10])
+        [9, 10]
+    """
 
     name: str
     base: pathlib.Path
@@ -39,6 +44,12 @@ def models_from(path: str | os.PathLike, name: str | None = None) -> list[ModelC
 
     Raises:
         ServingError: there is no model, or the file has something that is not understood.
+
+    Example:
+        >>> (folder / "digits" / "1").mkdir(parents=True)
+        >>> (folder / "digits" / "1" / "saved_model.pb").touch()
+        >>> [config.name for config in models_from(folder)]
+        ['digits']
     """
     path = pathlib.Path(path).absolute()
     if path.is_file():

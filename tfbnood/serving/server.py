@@ -42,8 +42,12 @@ class Server:
         max_body: bytes of a request's body; more is answered with 413.
 
     Example:
-        >>> with Server(models_from("savedmodels"), port=0) as server:  # doctest: +SKIP
-        ...     scores = Client(server.url, "digits").score(images)
+        >>> from tfbnood.serving import Client, Server, models_from
+        >>> pixels = tfbnood.Detector(None, "pixel_pca", reference=x.train).calibrate(x.calibration)
+        >>> version = pixels.export(folder / "digits")
+        >>> with Server(models_from(folder), port=0) as server:
+        ...     Client(server.url, "digits").score(255 - x.test[:4]).is_ood
+        array([ True,  True,  True,  True])
     """
 
     def __init__(
