@@ -1,6 +1,5 @@
 """Why images were flagged: how far their own batch-norm moments lie from those of reference images, by channel."""
 
-import collections
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +76,7 @@ def moment_deviations(
         [(2, 1), (2, 1)]
     """
     # TensorFlow is loaded here and not by whoever draws stored numbers.
-    from tfbnood.moments import batch_normalizations, image_moments
+    from tfbnood.moments import batch_normalizations, image_moments, moment_columns
     from tfbnood.statistics import sample_of
 
     if not callable(getattr(model, "log_prob", None)) or not batch_normalizations(model):
@@ -102,7 +101,7 @@ def moment_deviations(
 
     found: dict[str, dict[str, np.ndarray]] = {}
     start = 0
-    for layer, moment, channels in _columns(model, images.shape[1:]):
+    for layer, moment, channels in moment_columns(model, images.shape[1:]):
         found.setdefault(layer, {})[moment] = deviations[:, start : start + channels]
         start += channels
     return found
@@ -183,29 +182,3 @@ def _padded_rows(deviations: Mapping[str, Mapping[str, Any]], moment: str) -> np
             values = np.mean(layer[moment], axis=0)
             row[: len(values)] = values
     return rows
-
-
-def _columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, str, int]]:
-    """What the columns of `image_moments` are: layer, moment and number of channels.
-
-    Layers come in the order of their calls. Keras lists them in another, so that a pass has to tell.
-    """
-    import tensorflow as tf
-
-    from tfbnood.moments import _ruled
-
-    columns: list[tuple[str, str, int]] = []
-    calls: collections.Counter[str] = collections.Counter()
-
-    def note(layer, inputs):
-        name = (layer.path or layer.name).removeprefix(f"{model.name}/")
-        calls[name] += 1
-        if calls[name] > 1:
-            name = f"{name}, call {calls[name]}"
-        for moment in _MOMENTS if len(inputs.shape) > 2 else _MOMENTS[:1]:
-            columns.append((name, moment, inputs.shape[layer.axis]))
-        return tf.zeros((), inputs.dtype), tf.ones((), inputs.dtype)
-
-    with _ruled(model, note):
-        model.log_prob(tf.zeros((1, *image_shape), tf.uint8), training=False)
-    return columns

@@ -8,6 +8,7 @@ Notation: `m`, `v` are the moving moments, `m_b`, `v_b` those of the test images
 share of r are test images. r = 0 is evaluation mode, r = 1 training mode.
 """
 
+import collections
 import contextlib
 import itertools
 import threading
@@ -23,6 +24,7 @@ __all__ = [
     "batch_normalizations",
     "image_moments",
     "log_prob_with_mixed_moments",
+    "moment_columns",
     "once_a_model",
 ]
 
@@ -105,6 +107,28 @@ def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Te
     with _ruled(model, moving):
         log_prob = model.log_prob(images, training=False)
     return log_prob, tuple(tf.concat(parts, axis=1) for parts in collected.values())
+
+
+def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, str, int]]:
+    """What the columns of `image_moments` with grid 1 are: layer, "mean" or "log variance", and number of channels.
+
+    Layers come in the order of their calls. Keras lists them in another, so that a pass has to tell.
+    """
+    columns: list[tuple[str, str, int]] = []
+    calls: collections.Counter[str] = collections.Counter()
+
+    def note(layer, inputs):
+        name = (layer.path or layer.name).removeprefix(f"{model.name}/")
+        calls[name] += 1
+        if calls[name] > 1:
+            name = f"{name}, call {calls[name]}"
+        for moment in ("mean", "log variance") if len(inputs.shape) > 2 else ("mean",):
+            columns.append((name, moment, inputs.shape[layer.axis]))
+        return tf.zeros((), inputs.dtype), tf.ones((), inputs.dtype)
+
+    with _ruled(model, note):
+        model.log_prob(tf.zeros((1, *image_shape), tf.uint8), training=False)
+    return columns
 
 
 @contextlib.contextmanager
