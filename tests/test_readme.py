@@ -4,11 +4,19 @@ import json
 import re
 import runpy
 import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from tfbnood import cli
+from tfbnood.data import load
 from tfbnood.models import base
 from tfbnood.models.presets import PRESETS, Preset, RealNVPConfig
 
@@ -26,11 +34,26 @@ def shell_lines() -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_blocks_run(code, monkeypatch):
-    # A smaller network: most of the time goes into tracing, and that is in its layers.
+# What makes the shell's lines quick; everything else is typed as it stands.
+SMALLER = {
+    "fashion_mnist": "digits",
+    "cpu-grey": "tiny",
+    "--steps 3000": "--steps 20",
+    "mnist kmnist omniglot rotation": "inverted rotation",
+}
+# They take long whatever is made smaller; tests/test_tuning.py and tests/test_reproduce.py run them.
+ELSEWHERE = ("tfbnood tune", "tfbnood reproduce")
+
+
+@pytest.fixture
+def small_network(monkeypatch):
+    # Most of the time goes into tracing, and that is in a network's layers.
     small = Preset((8, 8, 1), RealNVPConfig(channels=4, blocks=1, scales=1))
     monkeypatch.setattr(base, "preset", lambda family, name: PRESETS[family][name] and small)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_blocks_run(code, small_network):
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     # What the comments claim.
@@ -38,6 +61,69 @@ def test_python_blocks_run(code, monkeypatch):
     for field in ("score", "p_value", "is_ood", "bits_per_dim"):
         assert getattr(names["result"], field).shape == (64,)
     assert "of 64 images out-of-distribution by ensemble" in str(names["result"])
+    if "tfbnood.load(" in code:
+        assert names["result"].is_ood.all()
+
+
+def test_shell_blocks_run_from_training_to_a_served_answer(
+    tmp_path, monkeypatch, small_network, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_images").mkdir()
+    digits = load("digits").test
+    for index in range(3):
+        png = tf.io.encode_png(digits[index]).numpy()
+        (tmp_path / "my_images" / f"{index}.png").write_bytes(png)
+        (tmp_path / "image.png").write_bytes(png)
+    _, local, served = blocks("sh")[:3]
+    port = str(free_port())
+    for old, new in {**SMALLER, "8501": port}.items():
+        local, served = local.replace(old, new), served.replace(old, new)
+    for line in local.splitlines():
+        if line.startswith(ELSEWHERE):
+            continue
+        assert cli.main(shlex.split(line, comments=True)[1:]) == 0, line
+    assert "of 3 images" in capsys.readouterr().out
+
+    export, serve, curl, score = served.splitlines()
+    assert cli.main(shlex.split(export, comments=True)[1:]) == 0
+    command = [sys.executable, "-m", "tfbnood.cli", *shlex.split(serve, comments=True)[1:]]
+    # The stand-in in any case: the machine may have Docker, but not the image.
+    options = ["--stand-in", "--port", port]
+    with subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_for(f"http://127.0.0.1:{port}/v1/models/fm", server)
+            if shutil.which("curl"):
+                answer = subprocess.run(["bash", "-c", curl], capture_output=True, check=True)
+                assert set(json.loads(answer.stdout)["predictions"][0]) == {
+                    "score",
+                    "p_value",
+                    "is_ood",
+                    "bits_per_dim",
+                    "valid",
+                }
+            assert cli.main(shlex.split(score, comments=True)[1:]) == 0
+        finally:
+            server.terminate()
+    assert "of 3 images out-of-distribution by fm at" in capsys.readouterr().out
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait_for(url: str, server: subprocess.Popen) -> None:
+    for _ in range(600):
+        assert server.poll() is None, "the server has stopped"
+        try:
+            urllib.request.urlopen(url, timeout=10).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise AssertionError(f"nothing answers at {url}")
 
 
 def test_result_tables_are_those_of_the_result_files():

@@ -134,7 +134,7 @@ class BnDeltaGrouped(_BatchNormStatistic):
         batch_size: images in a group. Defaults to 32: smaller groups are purer, larger ones less noisy.
 
     Example:
-        >>> statistic = tfbnood.statistics.get("bn_delta_grouped").fit(model, x.train)
+        >>> statistic = tfbnood.statistics.get("bn_delta_grouped").fit(model, x.train[:100])
         >>> inliers, outliers = statistic.score(x.test[:64]), statistic.score(255 - x.test[:64])
         >>> bool(inliers.mean() < outliers.mean())
         True

@@ -39,9 +39,9 @@ class OodEvaluation(keras.callbacks.Callback):
         >>> import keras
         >>> ood = tfbnood.callbacks.OodEvaluation(x.test, {"inverted": 255 - x.test}, n=64)
         >>> stop = keras.callbacks.EarlyStopping("ood_auroc_inverted", mode="max", patience=3)
-        >>> history = model.fit(x.train[:64], epochs=2, callbacks=[ood, stop], verbose=0)
-        >>> len(history.history["ood_auroc_inverted"])
-        2
+        >>> history = model.fit(x.train[:64], callbacks=[ood, stop], verbose=0)
+        >>> sorted(history.history)
+        ['bits_per_dim', 'loss', 'ood_auroc_inverted']
     """
 
     def __init__(

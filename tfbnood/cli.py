@@ -123,9 +123,11 @@ def _add_tune(commands) -> None:
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
     command.add_argument("--model", choices=MODEL_NAMES, default="realnvp")
     command.add_argument(
-        "--preset", choices=PRESET_NAMES, required=True, help="the middle of the search space"
+        "--preset",
+        choices=PRESET_NAMES,
+        help="the middle of the search space (default: cpu-grey, cpu-colour or tiny, by the images)",
     )
-    command.add_argument("--out", required=True, help="folder of the search")
+    command.add_argument("--out", default="tuning", help="folder of the search (default: tuning)")
     command.add_argument("--trials", type=int, default=20, help="to run in all (default: 20)")
     command.add_argument(
         "--max-minutes", type=float, metavar="N", help="stop after so long (default: no limit)"

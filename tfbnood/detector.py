@@ -107,7 +107,7 @@ class Detector:
         about: where the model comes from, as JSON-safe values; saved with the detector and shown in results.
 
     Example:
-        >>> detector = tfbnood.Detector(model, reference=x.train).calibrate(x.calibration)
+        >>> detector = tfbnood.Detector(model, reference=x.train[:100]).calibrate(x.calibration)
         >>> detector.predict(255 - x.test[:4], fpr=0.05).is_ood
         array([ True,  True,  True,  True])
     """

@@ -58,6 +58,12 @@ class Tuning:
         objective: its name.
         trials: in the order they were run.
         finished: False when time was over before all trials were run.
+
+    Example:
+        >>> trial = Trial(1, {"batch_size": 64}, 10, None, status="completed", value=4.1, seconds=12.0)
+        >>> print(Tuning(folder, "val_bits_per_dim", (trial,), finished=True))
+        trial  val_bits_per_dim  epochs  batch_size  seconds
+        1                4.1000      10          64       12
     """
 
     folder: pathlib.Path
@@ -90,8 +96,8 @@ def tune(
     dataset: Dataset,
     *,
     model: str,
-    preset: str,
     out: str | pathlib.Path,
+    preset: str | None = None,
     trials: int = 20,
     max_minutes: float | None = None,
     method: str = "random",
@@ -113,8 +119,9 @@ def tune(
     Args:
         dataset: from `tfbnood.data`.
         model: `realnvp`, `vae` or `pixelcnn`.
-        preset: the size in the middle of the search space, see `HyperModel`.
         out: the search's folder.
+        preset: the size in the middle of the search space, see `HyperModel`. Defaults to one that trains on two cores:
+            `cpu-colour`, `cpu-grey`, or `tiny` for grey images of at most 16 pixels a side.
         trials: to run in all.
         max_minutes: stop at the end of the epoch after which as many minutes have passed, but not before one trial is
             completed. The same call again goes on, with as many minutes again. Defaults to no limit.
@@ -133,11 +140,12 @@ def tune(
 
     Example:
         >>> x = tfbnood.data.load("digits")  # doctest: +SKIP
-        >>> found = tune(x, model="vae", preset="tiny", trials=3, out="search")  # doctest: +SKIP
+        >>> found = tune(x, model="vae", trials=3, out="search")  # doctest: +SKIP
         >>> found.best.hyperparameters["channels"]  # doctest: +SKIP
     """
     _check_arguments(method, objective, trials, epochs, max_minutes, seed)
     out = pathlib.Path(out)
+    preset = preset or _preset_for(*dataset.image_shape)
     train, validation = split(dataset.train, seed=seed)
     study = Study(
         hypermodel=HyperModel(model, preset, dataset.image_shape, seed=seed),
@@ -247,6 +255,12 @@ def ranking_table(found: Sequence[RankedStatistic]) -> str:
             values = [one.mean_auroc, *(one.aurocs[kind] for kind in kinds)]
             table.append([label, *(f"{value:.3f}" for value in values)])
     return aligned(table)
+
+
+def _preset_for(height: int, width: int, channels: int) -> str:
+    if channels == 3:
+        return "cpu-colour"
+    return "tiny" if max(height, width) <= 16 else "cpu-grey"
 
 
 def _check_arguments(

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from tfbnood.errors import TfbnoodError
@@ -257,6 +258,10 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             # keras-tuner calls threading.currentThread.
             warnings.filterwarnings("ignore", category=DeprecationWarning, module="keras_tuner")
+            # Its Gaussian process is fitted to a handful of trials and says that these are few.
+            warnings.filterwarnings(
+                "ignore", category=ConvergenceWarning, module=r"sklearn\.gaussian_process"
+            )
             yield
     finally:
         logger.removeFilter(is_news)

@@ -45,6 +45,11 @@ class RankedStatistic:
         mean_auroc: over the kinds; None when the statistic does not go with the model or the images.
         aurocs: by the kind of pseudo-outlier.
         error: why there is no AUROC.
+
+    Example:
+        >>> best, *others = choose_statistic(None, x.calibration, reference=x.train, candidates=["pixel_pca"])
+        >>> best.name, best.settings, best.mean_auroc > 0.5
+        ('pixel_pca', {}, True)
     """
 
     name: str
@@ -133,7 +138,8 @@ def pseudo_aurocs(
 
     Example:
         >>> pixels = np.random.RandomState(0).randint(0, 200, (90, 8, 8, 1), np.uint8)
-        >>> round(pseudo_aurocs(get("pixel_pca").fit(None, pixels[40:]), pixels[:40])["blur"], 1)
+        >>> statistic = tfbnood.statistics.get("pixel_pca").fit(None, pixels[40:])
+        >>> pseudo_aurocs(statistic, pixels[:40])["blur"]
         0.0
     """
     if len(images) < 4:

@@ -131,6 +131,10 @@ class Trial:
         value: of the objective, when completed.
         seconds: it took; since the last start, when it was interrupted.
         error: the reason in one line, when failed.
+
+    Example:
+        >>> Trial(1, {"batch_size": 64}, epochs=10, continues=None, status="completed", value=4.1, seconds=12.0).value
+        4.1
     """
 
     number: int

@@ -104,7 +104,8 @@ def measured(
         options = {"scale": "cpu", "seeds": 1, "runs": arguments.runs, "only": name}
         reproduce("table2", arguments.results, data_dir=arguments.data_dir, **options)
         found = json.loads((arguments.results / "table2.json").read_text())["studies"][name]
-        rows = [row for stage in ("statistics", "deltas") for row in found[stage]["rows"]]
+        stages = [found[stage] for stage in ("statistics", "deltas") if stage in found]
+        rows = [row for stage in stages for row in stage["rows"]]
     else:
         outliers = {one: outlier_set(one, dataset, seed=0) for one in DEMO_OUTLIERS}
         chosen = [detector.statistic, "bn_moments", "log_prob", "pixel_knn"]

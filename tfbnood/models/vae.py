@@ -117,7 +117,7 @@ class VAE(LikelihoodModel):
 
         Example:
             >>> model = VAE(image_shape=(8, 8, 1), channels=8, latents=4, bottleneck=16, head=16)
-            >>> model.importance_weighted_log_prob(x.test[:5], samples=50).shape
+            >>> model.importance_weighted_log_prob(x.test[:5], samples=5).shape
             TensorShape([5])
 
         Reference: Importance Weighted Autoencoders, arXiv:1509.00519.

@@ -123,9 +123,8 @@ def figure5(studies: Studies) -> "Figure":
         for kind, shown in study["fooled"]["examples"].items()
     ]
     figure = new_figure(9, 1.6 * len(rows))
-    for part, (name, kind, shown) in zip(
-        np.atleast_1d(figure.subfigures(len(rows), 1)), rows, strict=True
-    ):
+    parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
+    for part, (name, kind, shown) in zip(parts, rows, strict=True):
         generator = studies[name]["fooled"]["data"]
         label = f"samples of the model of {generator}" if kind == "samples" else f"real {kind}"
         part.suptitle(f"{title_of(name)}: {label}, with bits per dimension", fontsize="small")

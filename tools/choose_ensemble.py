@@ -1,0 +1,124 @@
+"""How `ensemble` should join its members: AUROC on pseudo-outliers, made of held-out images alone.
+
+    .venv/bin/python tools/choose_ensemble.py RUN … --out results/choose_ensemble.json
+
+Members are scored once; every rule is then tried on their normal scores. Several runs, of different data sets, are
+given at once, since a rule has to hold for all. Rotations and other data sets are not looked at.
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from sklearn.mixture import GaussianMixture
+
+from tfbnood.batching import map_batches
+from tfbnood.data import load
+from tfbnood.ensemble import Ensemble
+from tfbnood.files import write_json
+from tfbnood.metrics import auroc
+from tfbnood.provenance import machine, versions
+from tfbnood.pseudo import pseudo_outliers
+from tfbnood.saving import load_model
+
+Rule = Callable[[np.ndarray], np.ndarray]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `tfbnood train`")
+    parser.add_argument("--n", type=int, default=1000, help="images of each kind (default: 1000)")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--out", help="result file, JSON")
+    arguments = parser.parse_args()
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for run in map(pathlib.Path, arguments.runs):
+        data = json.loads((run / "run.json").read_text())["data"]
+        dataset = load(data, data_dir=arguments.data_dir)
+        ensemble = Ensemble().fit(load_model(run / "model.keras"), dataset.train)
+        held_out = dataset.calibration[: 2 * arguments.n]
+        sets = {
+            "inliers": held_out[: arguments.n],
+            **pseudo_outliers(held_out[arguments.n :], seed=0),
+        }
+        scores = {kind: normal_scores(ensemble, images) for kind, images in sets.items()}
+        fitting = normal_scores(ensemble, ensemble_half(ensemble, dataset.train))
+        for label, rule in rules(ensemble, fitting):
+            values = {kind: rule(one) for kind, one in scores.items()}
+            inliers = values.pop("inliers")
+            row = {kind: separation(inliers, one) for kind, one in values.items()}
+            table.setdefault(label, {})[data] = row
+            print(f"{data} {label:48} {np.mean(list(row.values())):.3f}", flush=True)
+    means = {label: {data: mean(row) for data, row in of.items()} for label, of in table.items()}
+    for label, of in sorted(means.items(), key=lambda item: -mean(item[1])):
+        print(f"{label:48} {mean(of):.3f}", {data: round(value, 3) for data, value in of.items()})
+    if arguments.out:
+        about = {"images": arguments.n, "versions": versions(), "machine": machine()}
+        write_json(arguments.out, {**about, "mean_auroc": means, "auroc": table})
+
+
+def normal_scores(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
+    """Normal scores of every member, `[n, members]`."""
+
+    def of(batch):
+        return ensemble._normal_scores(ensemble._member_scores(ensemble._gather(batch)))
+
+    return map_batches(of, images, progress=True).astype(np.float64)
+
+
+def ensemble_half(ensemble: Ensemble, train: np.ndarray) -> np.ndarray:
+    """The images that the ensemble fits its mixture to."""
+    order = np.random.RandomState(ensemble.seed).permutation(len(train))
+    return train[order[len(train) // 2 :]][: ensemble.reference_images]
+
+
+def rules(ensemble: Ensemble, fitting: np.ndarray) -> Iterator[tuple[str, Rule]]:
+    """By label, a score of normal scores `[n, members]`."""
+    names = [member.name for member in ensemble._members]
+    for index, name in enumerate(names):
+        grid = ensemble._members[index].get_config().get("grid")
+        yield f"{name}{f' grid {grid}' if grid else ''} alone", lambda g, index=index: g[:, index]
+    moments = np.array([member.need == "moments" for member in ensemble._members])
+    sums: dict[str, Rule] = {
+        "all": lambda g: g.sum(axis=1),
+        "bn_moments": lambda g: g[:, moments].sum(axis=1),
+        "positive parts": lambda g: np.maximum(g, 0).sum(axis=1),
+        "positive parts squared": lambda g: np.square(np.maximum(g, 0)).sum(axis=1),
+        "absolute values": lambda g: np.abs(g).sum(axis=1),
+        "squares": lambda g: np.square(g).sum(axis=1),
+    }
+    for label, total in sums.items():
+        yield f"sum of {label}", total
+    yield "largest", lambda g: g.max(axis=1)
+    yield "largest absolute value", lambda g: np.abs(g).max(axis=1)
+    for components in (1, 3, 10, 20, 40):
+        mixture = GaussianMixture(components, reg_covar=1e-2, random_state=0).fit(fitting)
+
+        def surprise(g, mixture=mixture):
+            return -mixture.score_samples(g)
+
+        yield f"density of {components}", surprise
+        for label in ("all", "bn_moments", "positive parts"):
+            for weight in (0.25, 0.5, 1.0, 1.5, 2.0, 3.0):
+                if components == 10 or (label, weight) == ("bn_moments", 1.5):
+                    yield (
+                        f"density of {components} + {weight:g} × {label}",
+                        lambda g, of=surprise, weight=weight, total=sums[label]: (
+                            of(g) + weight * total(g)
+                        ),
+                    )
+
+
+def separation(inliers: np.ndarray, outliers: np.ndarray) -> float:
+    is_ood = np.arange(len(inliers) + len(outliers)) >= len(inliers)
+    return auroc(is_ood, np.concatenate([inliers, outliers]))
+
+
+def mean(values: dict[str, float]) -> float:
+    return float(np.mean(list(values.values())))
+
+
+if __name__ == "__main__":
+    main()
