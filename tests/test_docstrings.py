@@ -116,7 +116,7 @@ def test_every_built_in_statistic_has_an_example():
 @pytest.fixture(scope="session")
 def shared():
     x = tfbnood.data.load("digits")
-    model = tfbnood.models.RealNVP((8, 8, 1), channels=2, blocks=1, scales=1)
+    model = tfbnood.models.RealNVP((8, 8, 1), channels=2, blocks=0, scales=1)
     model.compile(run_eagerly=True)  # To compile a step takes longer than a few of them.
     model.fit(x.train, batch_size=256, verbose=0)
     detector = tfbnood.Detector(model, "pixel_pca", reference=x.train).calibrate(x.calibration)

@@ -169,6 +169,14 @@ def test_readme_has_the_badge_of_every_notebook():
     assert [name for name in NAMES if tool.badge(name) not in readme] == []
 
 
+def test_pictures_are_written_as_files_named_by_notebook_and_cell(tmp_path):
+    nbformat.write(small_notebook(), tmp_path / "01_small.ipynb")
+    tool.write_pictures(tmp_path / "01_small.ipynb", tmp_path / "pictures")
+    (picture,) = (tmp_path / "pictures").iterdir()
+    assert picture.name == "01_small-3-0.png"
+    assert picture.read_bytes() == base64.b64decode(PNG)
+
+
 def test_logs_are_dropped_and_warnings_are_kept():
     said = (
         "I0000 00:00:1794854177.134171   12462 cudart_stub.cc:31] Could not find cuda drivers\n"
@@ -177,7 +185,9 @@ def test_logs_are_dropped_and_warnings_are_kept():
     )
     streams = [
         new_output("stream", name="stdout", text="one\n"),
-        new_output("stream", name="stdout", text="two\n"),
+        new_output(
+            "stream", name="stdout", text="INFO:tensorflow:Assets written to: /tmp/x\ntwo\n"
+        ),
         new_output("stream", name="stderr", text=said),
     ]
     notebook = new_notebook(cells=[new_code_cell("work()", outputs=streams)])
@@ -195,10 +205,15 @@ def test_masks_hide_last_digits_and_nothing_else():
     assert tool.masked(one) != tool.masked(one.replace("rotated", "inverted"))
 
 
-def test_a_run_stops_at_an_error():
-    notebook = new_notebook(cells=[new_code_cell("1 / 0"), new_code_cell("2")])
+def test_a_run_stops_at_an_error_and_the_file_stays_as_it_was(tmp_path):
+    path = tmp_path / "01_small.ipynb"
+    cells = [new_markdown_cell("# Title"), new_code_cell(""), new_code_cell("1 / 0")]
+    nbformat.write(new_notebook(cells=cells), path)
+    before = path.read_bytes()
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
-        tool.executed(notebook)
+        tool.run(path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_run_is_in_a_folder_of_its_own_with_the_digits_and_leaves_its_argument_alone():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -237,6 +238,18 @@ def test_it_goes_on_with_what_is_there(everything, capsys, monkeypatch):
     reproduce("table3", out, **OPTIONS)
     assert "…" not in capsys.readouterr().err  # nothing was started
     assert (out / "index.md").read_text() == before
+
+
+def test_finished_stages_make_files_without_running_others(everything, tmp_path, monkeypatch):
+    out, _ = everything
+    monkeypatch.setitem(SCALES, "tiny", (STUDY,))
+    (tmp_path / "stages").mkdir()
+    shutil.copy(out / "stages" / "digits_vae_bits.json", tmp_path / "stages")
+    sections = reproduce("all", tmp_path, finished=True, **OPTIONS)
+    assert len(sections) == 11
+    assert (tmp_path / "figure1.png").is_file()
+    assert not (tmp_path / "figure3.png").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_other_numbers_of_seeds_are_other_results(everything, monkeypatch):

@@ -284,6 +284,9 @@ def _add_reproduce(commands) -> None:
         "--runs", help="folder of trainings, made or already there (default: OUT/runs)"
     )
     command.add_argument("--only", metavar="STUDY", help="one study, such as fashion_mnist_realnvp")
+    command.add_argument(
+        "--finished", action="store_true", help="run nothing: write files of the finished stages"
+    )
     command.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
     command.add_argument(
         "--batches", type=int, default=100, help="batches of each kind (default: 100)"
@@ -452,6 +455,7 @@ def _reproduce(arguments) -> None:
         data_dir=arguments.data_dir,
         runs=arguments.runs,
         only=arguments.only,
+        finished=arguments.finished,
     )
     print(page_as_markdown(f"{arguments.what}: {arguments.out}", sections))
 

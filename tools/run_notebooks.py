@@ -48,6 +48,8 @@ _LOG = re.compile(
     r"|tfbnood serve: "
     r"|$"
 )
+# TensorFlow's Python log; in a notebook it also goes to standard output.
+_INFO = re.compile(r"INFO:tensorflow:")
 _NUMBER = re.compile(r"[+\-−±]?\d[\d.,]*(?:e[+-]?\d+)?%?")
 
 
@@ -152,7 +154,7 @@ def cleaned(notebook: Any) -> Any:
                 _keep_stream(kept, output)
             else:
                 kept.append(output)
-        cell.outputs = [output for output in kept if output.get("text") != ""]
+        cell.outputs = kept
     return notebook
 
 
@@ -244,9 +246,12 @@ def _contents(output: Any) -> list[tuple[str, str]]:
 
 def _keep_stream(kept: list[Any], output: Any) -> None:
     """Adds to the stream before, if it is the same one: how output is cut into pieces is chance."""
+    lines = [line for line in output.text.splitlines(keepends=True) if not _INFO.match(line)]
     if output.name == "stderr":
-        lines = output.text.splitlines(keepends=True)
-        output.text = "".join(line for line in lines if not _LOG.match(line))
+        lines = [line for line in lines if not _LOG.match(line)]
+    output.text = "".join(lines)
+    if not output.text:
+        return
     if kept and kept[-1].output_type == "stream" and kept[-1].name == output.name:
         kept[-1].text += output.text
     else:

@@ -45,10 +45,8 @@ def texts() -> dict[pathlib.Path, str]:
                 *_batches_tables(beyond),
                 "**Bits per dimension** in both modes:",
                 _bits_table(beyond),
-                "**Choice of `bn_moments`**, mean AUROC on pseudo-outliers:",
-                _choices_table("choose_moments.json"),
-                "**Choice of `ensemble`**, mean AUROC on pseudo-outliers:",
-                _choices_table("choose_ensemble.json"),
+                *_choices("bn_moments", "choose_moments.json"),
+                *_choices("ensemble", "choose_ensemble.json"),
             ]
         ),
     }
@@ -85,8 +83,10 @@ def _bits_table(beyond: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _choices_table(name: str) -> str:
-    """Choices by mean AUROC, the best first; a column a data set."""
+def _choices(statistic: str, name: str) -> list[str]:
+    """Choices by mean AUROC, the best first; a column a data set. Nothing before the tool was run."""
+    if not (RESULTS / name).is_file():
+        return []
     result = _read(name)
     means = {
         label: value if isinstance(value, dict) else {result["data"]: value}
@@ -95,7 +95,8 @@ def _choices_table(name: str) -> str:
     sets = list(next(iter(means.values())))
     ranked = sorted(means.items(), key=lambda item: -sum(item[1].values()))
     lines = [[label, *(f"{of[one]:.3f}" for one in sets)] for label, of in ranked]
-    return as_markdown([["choice", *sets], *lines])
+    table = as_markdown([["choice", *sets], *lines])
+    return [f"**Choice of `{statistic}`**, mean AUROC on pseudo-outliers:", table]
 
 
 def _false_alarm_lines() -> list[str]:

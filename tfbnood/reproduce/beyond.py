@@ -72,6 +72,8 @@ def statistics_table(study: Mapping[str, Any], more: Sequence[Mapping[str, Any]]
     for share in CONTAMINATIONS:
         for outliers in study["settings"]["outliers"]:
             values = [_auroc(source, outliers, share, label) for source, label in columns]
+            if not any(values):
+                continue
             best = max(values)
             cells = [f"**{value}**" if value and value == best else value for value in values]
             lines.append([outliers, f"{share:.0%}", *cells])
@@ -104,7 +106,7 @@ def picture(studies: Studies) -> "Figure":
         (name, study, outliers)
         for name, study in studies.items()
         if "statistics" in study
-        for outliers in study["settings"]["outliers"]
+        for outliers in dict.fromkeys(row["set"] for row in study["statistics"]["rows"])
     ]
     columns = min(4, max(1, len(panels)))
     rows = -(-len(panels) // columns) or 1

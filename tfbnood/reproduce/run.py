@@ -61,6 +61,7 @@ def reproduce(
     data_dir: str | None = None,
     runs: str | pathlib.Path | None = None,
     only: str | None = None,
+    finished: bool = False,
 ) -> list[Section]:
     """Makes one table or figure of the paper, `beyond`, or `all`, into a folder.
 
@@ -76,6 +77,7 @@ def reproduce(
         data_dir: as for `tfbnood.data.load`.
         runs: folder of trainings, made there or already there. Defaults to `out/runs`.
         only: name of one study, such as `cifar10_realnvp`; the files are then of what is finished.
+        finished: run nothing, and write the files of the stages that are finished.
 
     Returns:
         The sections of the page.
@@ -98,7 +100,7 @@ def reproduce(
     todo = [
         (study, stage)
         for study in SCALES[scale]
-        if only in (None, study.name)
+        if only in (None, study.name) and not finished
         for stage in ("training", *study.stages)
         if stage in needed or (stage == "training" and needed & set(study.stages))
     ]
