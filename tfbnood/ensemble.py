@@ -42,6 +42,13 @@ class Ensemble(EvidenceStatistic):
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
+    Example:
+        >>> digits = tfbnood.data.load("digits")
+        >>> statistic = tfbnood.statistics.get("ensemble", members=["pixel_pca", "pixel_knn"])
+        >>> scores = statistic.fit(None, digits.train).score(digits.test)
+        >>> bool(statistic.score(255 - digits.test).min() > scores.mean())
+        True
+
     Reference: Density of States Estimation for Out-of-Distribution Detection (Morningstar et al. 2021),
     arXiv:2006.09273.
     """

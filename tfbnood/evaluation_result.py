@@ -131,7 +131,11 @@ class Evaluation:
             A `matplotlib.figure.Figure`.
 
         Example:
-            >>> result.plot().savefig("auroc.pdf")
+            >>> digits = tfbnood.data.load("digits").test
+            >>> sets = {"inverted": 255 - digits}
+            >>> result = tfbnood.evaluate(None, digits, sets, statistics="pixel_pca")
+            >>> result.plot().axes[0].get_ylabel()
+            'AUROC'
         """
         shares = sorted({row.contamination for row in self.rows})
         sets = list(dict.fromkeys(row.set for row in self.rows))

@@ -20,6 +20,12 @@ class PixelPca(EvidenceStatistic):
             there is only rounding. Defaults to 60.
         reference_images: images to fit it to, at most. Defaults to 10,000.
         seed: of scikit-learn's randomised solver.
+
+    Example:
+        >>> digits = tfbnood.data.load("digits")
+        >>> statistic = tfbnood.statistics.get("pixel_pca", components=10).fit(None, digits.train)
+        >>> bool(statistic.score(255 - digits.test).min() > statistic.score(digits.test).mean())
+        True
     """
 
     name = "pixel_pca"
@@ -54,6 +60,12 @@ class PixelKnn(EvidenceStatistic):
         components: of the reference images, at most, and never more than half of the pixels. Defaults to 60.
         reference_images: images to search, at most. Defaults to 10,000.
         seed: of scikit-learn's randomised solver.
+
+    Example:
+        >>> digits = tfbnood.data.load("digits")
+        >>> statistic = tfbnood.statistics.get("pixel_knn").fit(None, digits.train)
+        >>> bool(statistic.score(255 - digits.test).min() > statistic.score(digits.test).mean())
+        True
     """
 
     name = "pixel_knn"

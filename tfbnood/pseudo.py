@@ -24,6 +24,11 @@ def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
         and `bright` (x² and √x on 0–1), `blur` (every pixel is the mean of a 3×3 square), `sharp` (twice the image
         minus its blur), `zoom` (the middle quarter at twice the size), `mosaic` (four images at half the size). The
         last three and `blur` come in pairs: what makes images simpler and what makes them richer.
+
+    Example:
+        >>> made = tfbnood.pseudo.pseudo_outliers(tfbnood.data.load("digits").test[:10], seed=0)
+        >>> len(made), made["mosaic"].shape
+        (10, (10, 8, 8, 1))
     """
     images = as_images(images)
     random = np.random.RandomState(seed)
