@@ -97,9 +97,7 @@ def test_a_wheel_has_every_module_and_every_shipped_detector(tmp_path):
     subprocess.run([*command, "-w", str(tmp_path), str(tree)], check=True, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         packed = set(wheel.namelist())
-    modules = {
-        f"tfbnood/{path.relative_to(tree / 'tfbnood')}" for path in tree.rglob("tfbnood/**/*.py")
-    }
+    modules = {str(path.relative_to(tree)) for path in (tree / "tfbnood").rglob("*.py")}
     shipped = {
         f"tfbnood/{path.relative_to(tree)}"
         for path in tree.glob("savedmodels/*/**/*")
