@@ -197,7 +197,7 @@ class BnMoments(_BatchNormStatistic, EvidenceStatistic):
         seed: of scikit-learn's randomised solver and of the choice of images.
 
     Example:
-        >>> statistic = tfbnood.statistics.get("bn_moments", components=20).fit(model, x.train)
+        >>> statistic = tfbnood.statistics.get("bn_moments", components=5).fit(model, x.train)
         >>> inliers, outliers = statistic.score(x.test[:64]), statistic.score(255 - x.test[:64])
         >>> bool(inliers.mean() < outliers.mean())
         True

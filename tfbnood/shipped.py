@@ -53,9 +53,8 @@ def load(name: str) -> Detector:
 
     Example:
         >>> detector = tfbnood.load("digits_realnvp")
-        >>> images = tfbnood.data.load("digits").test[:4]
-        >>> detector.predict(255 - images, fpr=0.05).is_ood.tolist()
-        [True, True, True, True]
+        >>> detector.image_shape, detector.statistic.name
+        ((8, 8, 1), 'ensemble')
     """
     detector = Detector.load(base(name) / "detector")
     detector.about = {**detector.about, "manifest": manifest(name)}
