@@ -3,13 +3,15 @@
     tools/train_savedmodels [NAME …] [--runs runs] [--results results/paper]
 
 Every step goes on where it was stopped: trainings under --runs, measurements as stages of `tfbnood reproduce` under
---results. A base that is there already is replaced.
+--results. A base that is there already is replaced; where it has the same training and --runs has none, its model is
+taken, and only calibrated, measured and exported again.
 """
 
 import argparse
 import json
 import pathlib
 import shutil
+from typing import Any
 
 from tfbnood.commands import outlier_set
 from tfbnood.data import Dataset, load
@@ -20,7 +22,7 @@ from tfbnood.files import write_json
 from tfbnood.provenance import machine, versions
 from tfbnood.reproduce.run import reproduce
 from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
-from tfbnood.shipped import file_hashes
+from tfbnood.shipped import file_hashes, manifest, trained_model
 from tfbnood.statistics import get
 from tfbnood.training import train
 
@@ -59,20 +61,15 @@ def make(name: str, arguments: argparse.Namespace) -> None:
         study = STUDIES[name]
         settings = {key: getattr(study, key) for key in ("data", "model", "preset", "steps")}
     dataset = load(settings["data"], data_dir=arguments.data_dir)
-    options = {key: value for key, value in settings.items() if key != "data"}
-    # XLA pays on these models (tools/bench/training_step.py); PixelCNN's graph takes it too long to compile.
-    jit = settings["preset"] != "tiny" and settings["model"] != "pixelcnn"
-    model = train(dataset, out=arguments.runs / name, jit=jit, **options)
-    run = json.loads((arguments.runs / name / "run.json").read_text())
+    model, training = trained(name, settings, dataset, arguments.runs)
     detector = Detector(model, reference=dataset.train)
-    training = {key: run[key] for key in (*settings, "seed", "batch_size", "learning_rate", "jit")}
-    training |= {"train_images": run["train_images"], "train_sha256": run["train_sha256"]}
-    training |= {"minutes": round(run["seconds"] / 60, 1), "bits_per_dim": run["result"]}
     detector.about = {"runs": [training]}
     detector.calibrate(dataset.calibration, progress=True)
 
-    base = arguments.out / name
-    shutil.rmtree(base, ignore_errors=True)
+    # Beside the old base, which stays until the new one is whole; its name goes into the warm-up request.
+    partial = arguments.out / f".partial-{name}"
+    base = partial / name
+    shutil.rmtree(partial, ignore_errors=True)
     detector.save(base / "detector")
     detector.export(base, held_out=dataset.calibration, progress=True)
     write_json(
@@ -93,7 +90,30 @@ def make(name: str, arguments: argparse.Namespace) -> None:
     size = sum(path.stat().st_size for path in base.rglob("*") if path.is_file())
     if size > MOST_BYTES:
         raise TfbnoodError(f"{base} must be at most {MOST_BYTES} bytes. Received: {size}")
-    print(f"{base}: {size / 1e6:.1f} MB")
+    shutil.rmtree(arguments.out / name, ignore_errors=True)
+    base.rename(arguments.out / name)
+    partial.rmdir()
+    print(f"{arguments.out / name}: {size / 1e6:.1f} MB")
+
+
+def trained(
+    name: str, settings: dict[str, Any], dataset: Dataset, runs: pathlib.Path
+) -> tuple[Any, dict[str, Any]]:
+    """The model and what its manifest says of the training.
+
+    It is that of the runs' folder, finished there if need be, or the one that ships already if no such folder is there.
+    """
+    if not (runs / name).is_dir() and (model := trained_model(name, {**settings, "seed": 0})):
+        return model, manifest(name)["training"]
+    options = {key: value for key, value in settings.items() if key != "data"}
+    # XLA pays for flows alone (tools/bench/training_step.py).
+    jit = settings["preset"] != "tiny" and settings["model"] == "realnvp"
+    model = train(dataset, out=runs / name, jit=jit, **options)
+    run = json.loads((runs / name / "run.json").read_text())
+    record = {key: run[key] for key in (*settings, "seed", "batch_size", "learning_rate", "jit")}
+    record |= {"train_images": run["train_images"], "train_sha256": run["train_sha256"]}
+    record |= {"minutes": round(run["seconds"] / 60, 1), "bits_per_dim": run["result"]}
+    return model, record
 
 
 def measured(

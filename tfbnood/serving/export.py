@@ -204,16 +204,16 @@ class _Served(tf.Module):
         return tf.where(valid, -log_prob / (math.prod(self.image_shape) * math.log(2)), 0.0)
 
 
-class _BatchDelta(tf.Module):
+class _BatchDelta:
     """Δ of a request, which is one group, with mixed moments or with a bank of reference images.
 
     Rows that are not valid have no weight in mixed moments, and are reference images among mixed samples.
+    No `tf.Module`: TensorFlow would find the functions in it and save each of them once more.
     """
 
     scope = "batch"  # with `score` all that `calibrate` needs to know of a statistic
 
     def __init__(self, model: Any, image_shape: tuple[int, int, int], bank: np.ndarray | None):
-        super().__init__()
         self._ratios = (0.1, 0.9)
         self._bank = bank
         self._mixed, self._frozen = log_prob_with_mixed_moments(model), frozen_log_prob(model)
