@@ -1,24 +1,23 @@
 """How many random batches `bn_delta` should average over: AUROC on pseudo-outliers, made of held-out images alone.
 
-    .venv/bin/python tools/choose_draws.py RUN --data fashion_mnist --out results/choose_draws.json
+    .venv/bin/python tools/choose_draws.py NAME --out results/choose_draws.json
 
 The rule, set before looking: the cheapest choice whose mean AUROC is within 0.01 of the best one's. Rotations and
 other data sets are not looked at.
 """
 
 import argparse
-import pathlib
 from typing import Any
 
 import numpy as np
 
+from tfbnood import shipped
 from tfbnood.conditional import ConditionalLogProb, MixedMomentsLogProb
 from tfbnood.data import load
 from tfbnood.files import write_json
 from tfbnood.metrics import auroc
 from tfbnood.provenance import machine, versions
 from tfbnood.pseudo import pseudo_outliers
-from tfbnood.saving import load_model
 from tfbnood.statistics import sample_of
 
 RATIOS = (0.1, 0.9)
@@ -29,8 +28,7 @@ TOLERANCE = 0.01
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="folder of `tfbnood train`")
-    parser.add_argument("--data", required=True, help="its data set")
+    parser.add_argument("name", metavar="NAME", help="detector under savedmodels/")
     parser.add_argument(
         "--mixing", choices=("samples", "moments"), default="samples", help="(default: samples)"
     )
@@ -38,8 +36,8 @@ def main() -> None:
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
 
-    dataset = load(arguments.data)
-    model = load_model(pathlib.Path(arguments.run) / "model.keras")
+    data = shipped.manifest(arguments.name)["training"]["data"]
+    dataset, model = load(data), shipped.load(arguments.name).model
     conditional: ConditionalLogProb | MixedMomentsLogProb = (
         ConditionalLogProb(model, sample_of(dataset.train, 1024))
         if arguments.mixing == "samples"
@@ -77,7 +75,7 @@ def main() -> None:
         write_json(
             arguments.out,
             {
-                "data": arguments.data,
+                "data": data,
                 "mixing": arguments.mixing,
                 "images": arguments.n,
                 "rule": f"cheapest within {TOLERANCE} of the best mean AUROC",

@@ -1,43 +1,43 @@
 """How `ensemble` should join its members: AUROC on pseudo-outliers, made of held-out images alone.
 
-    .venv/bin/python tools/choose_ensemble.py RUN … --out results/choose_ensemble.json
+    .venv/bin/python tools/choose_ensemble.py NAME … --out results/choose_ensemble.json
 
-Members are scored once; every rule is then tried on their normal scores. Several runs, of different data sets, are
+Members are scored once; every rule is then tried on their normal scores. Several detectors, of different data sets, are
 given at once, since a rule has to hold for all. Rotations and other data sets are not looked at.
 """
 
 import argparse
-import json
-import pathlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import tensorflow as tf
+from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
+from tfbnood import shipped
 from tfbnood.batching import map_batches
 from tfbnood.data import load
-from tfbnood.ensemble import Ensemble
+from tfbnood.ensemble import Ensemble, _end_slopes, _interpolated, _tables
 from tfbnood.files import write_json
 from tfbnood.metrics import auroc
 from tfbnood.provenance import machine, versions
 from tfbnood.pseudo import pseudo_outliers
-from tfbnood.saving import load_model
 
 Rule = Callable[[np.ndarray], np.ndarray]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `tfbnood train`")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="detector under savedmodels/")
     parser.add_argument("--n", type=int, default=1000, help="images of each kind (default: 1000)")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
     table: dict[str, dict[str, dict[str, float]]] = {}
-    for run in map(pathlib.Path, arguments.runs):
-        data = json.loads((run / "run.json").read_text())["data"]
+    for name in arguments.names:
+        data = shipped.manifest(name)["training"]["data"]
         dataset = load(data, data_dir=arguments.data_dir)
-        ensemble = Ensemble().fit(load_model(run / "model.keras"), dataset.train)
+        ensemble = Ensemble().fit(shipped.load(name).model, dataset.train)
         held_out = dataset.calibration[: 2 * arguments.n]
         sets = {
             "inliers": held_out[: arguments.n],
@@ -52,11 +52,26 @@ def main() -> None:
             table.setdefault(label, {})[data] = row
             print(f"{data} {label:48} {np.mean(list(row.values())):.3f}", flush=True)
     means = {label: {data: mean(row) for data, row in of.items()} for label, of in table.items()}
+    worst = shortfalls(table)
     for label, of in sorted(means.items(), key=lambda item: -mean(item[1])):
-        print(f"{label:48} {mean(of):.3f}", {data: round(value, 3) for data, value in of.items()})
+        print(f"{label:48} {mean(of):.3f} (at worst {worst[label]:.3f} below a member)")
     if arguments.out:
         about = {"images": arguments.n, "versions": versions(), "machine": machine()}
-        write_json(arguments.out, {**about, "mean_auroc": means, "auroc": table})
+        content = {"mean_auroc": means, "worst_shortfall": worst, "auroc": table}
+        write_json(arguments.out, {**about, **content})
+
+
+def shortfalls(table: dict[str, dict[str, dict[str, float]]]) -> dict[str, float]:
+    """By rule, how far it is below the best single member on the kind and data set where that is most."""
+    alone = [of for label, of in table.items() if label.endswith(" alone")]
+    return {
+        label: max(
+            max(one[data][kind] for one in alone) - value
+            for data, row in of.items()
+            for kind, value in row.items()
+        )
+        for label, of in table.items()
+    }
 
 
 def normal_scores(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
@@ -109,6 +124,41 @@ def rules(ensemble: Ensemble, fitting: np.ndarray) -> Iterator[tuple[str, Rule]]
                             of(g) + weight * total(g)
                         ),
                     )
+        if components == 10:
+            yield from likelihood_too(
+                lambda g, of=surprise: of(g) + 1.5 * sums["bn_moments"](g),
+                lambda g: g[:, [names.index("log_prob"), names.index("complexity")]].sum(axis=1),
+                fitting,
+            )
+
+
+def likelihood_too(
+    default: Rule, likelihood: Rule, fitting: np.ndarray
+) -> Iterator[tuple[str, Rule]]:
+    """The default rule joined with the sum of `log_prob` and `complexity`, both as normal scores of their own."""
+    tables, slopes = zip(
+        *(
+            (_tables(one), _end_slopes(one))
+            for one in (default(fitting)[:, None], likelihood(fitting)[:, None])
+        ),
+        strict=True,
+    )
+
+    def both(g):
+        values = (default(g), likelihood(g))
+        return [
+            _interpolated(tf.constant(value, tf.float32), knots[0], heights[0], slope[0]).numpy()
+            for value, (knots, heights), slope in zip(values, tables, slopes, strict=True)
+        ]
+
+    label = "(density of 10 + 1.5 × bn_moments, log_prob + complexity)"
+    yield f"larger of {label}", lambda g: np.maximum(*both(g))
+    yield f"Fisher of {label}", lambda g: -norm.logsf(both(g)).sum(axis=0)
+    for weight in (0.25, 0.5, 1.0):
+        yield (
+            f"first + {weight:g} × positive part of second of {label}",
+            lambda g, weight=weight: both(g)[0] + weight * np.maximum(both(g)[1], 0),
+        )
 
 
 def separation(inliers: np.ndarray, outliers: np.ndarray) -> float:

@@ -1,14 +1,14 @@
 """How `bn_moments` should judge an image's moments: AUROC on pseudo-outliers, made of held-out images alone.
 
-    .venv/bin/python tools/choose_moments.py RUN --out results/choose_moments.json
+    .venv/bin/python tools/choose_moments.py NAME … --out results/choose_moments.json
 
 Moments are taken once; every scorer is then tried on them. Rotations and other data sets are not looked at.
 """
 
 import argparse
-import json
-import pathlib
+import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from sklearn.covariance import LedoitWolf
@@ -16,14 +16,14 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
+from tfbnood import shipped
 from tfbnood.batching import map_batches
 from tfbnood.data import load
 from tfbnood.files import write_json
 from tfbnood.metrics import auroc
-from tfbnood.moments import GRIDS, image_moments
+from tfbnood.moments import GRIDS, image_moments, moment_columns
 from tfbnood.provenance import machine, versions
 from tfbnood.pseudo import pseudo_outliers
-from tfbnood.saving import load_model
 from tfbnood.statistics import sample_of
 
 Scorer = Callable[[np.ndarray], np.ndarray]
@@ -31,48 +31,94 @@ Scorer = Callable[[np.ndarray], np.ndarray]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=pathlib.Path, help="folder of `tfbnood train`")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="detector under savedmodels/")
     parser.add_argument("--n", type=int, default=500, help="images of each kind (default: 500)")
     parser.add_argument("--reference", type=int, default=4000, help="(default: 4000)")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
-    data = json.loads((arguments.run / "run.json").read_text())["data"]
-    dataset = load(data, data_dir=arguments.data_dir)
-    model = load_model(arguments.run / "model.keras")
-    held_out = dataset.calibration[: 2 * arguments.n]
-    sets = {
-        "reference": sample_of(dataset.train, arguments.reference),
-        "inliers": held_out[: arguments.n],
-        **pseudo_outliers(held_out[arguments.n :], seed=0),
-    }
-    table = {}
-    for grid in GRIDS:
-        taken = {name: moments(model, images, grid) for name, images in sets.items()}
-        reference = taken.pop("reference")
-        for label, scorer in scorers(reference):
-            scores = {name: scorer(values) for name, values in taken.items()}
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for name in arguments.names:
+        data = shipped.manifest(name)["training"]["data"]
+        dataset = load(data, data_dir=arguments.data_dir)
+        held_out = dataset.calibration[: 2 * arguments.n]
+        sets = {
+            "reference": sample_of(dataset.train, arguments.reference),
+            "inliers": held_out[: arguments.n],
+            **pseudo_outliers(held_out[arguments.n :], seed=0),
+        }
+        for label, scores in choices(name, sets):
             inliers = scores.pop("inliers")
             is_ood = np.repeat([False, True], arguments.n)
             row = {
                 kind: auroc(is_ood, np.concatenate([inliers, values]))
                 for kind, values in scores.items()
             }
-            table[f"grid {grid}: {label}"] = row
-            print(f"grid {grid}: {label:60} {np.mean(list(row.values())):.3f}", flush=True)
-            if grid > 1:
-                break  # Only the first, the default, for the other grid.
+            table.setdefault(label, {})[data] = row
+            print(f"{data} {label:60} {mean(row):.3f}", flush=True)
     if arguments.out:
-        about = {"data": data, "images": arguments.n, "reference_images": arguments.reference}
+        about = {"images": arguments.n, "reference_images": arguments.reference}
         about |= {"versions": versions(), "machine": machine()}
-        means = {label: float(np.mean(list(row.values()))) for label, row in table.items()}
+        means = {label: {one: mean(row) for one, row in of.items()} for label, of in table.items()}
         write_json(arguments.out, {**about, "mean_auroc": means, "auroc": table})
 
 
-def moments(model, images: np.ndarray, grid: int) -> np.ndarray:
-    """Each image's own moments, `[n, f]`."""
+def mean(values: dict[str, float]) -> float:
+    return float(np.mean(list(values.values())))
+
+
+def choices(name: str, sets: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """By label, the scores of every set but the reference images; the default first."""
+    model = shipped.load(name).model
+    by_grid = {grid: moments(model, sets, grid) for grid in GRIDS}
+    taken = by_grid[1]
+    for label, scorer in scorers(taken["reference"]):
+        yield f"grid 1: {label}", scored(scorer, taken)
+    label, scorer = next(scorers(by_grid[2]["reference"]))
+    yield f"grid 2: {label}", scored(scorer, by_grid[2])
+
+    columns = moment_columns(model, sets["inliers"].shape[1:])
+    layers = list(dict.fromkeys(layer for layer, _, _ in columns))
+    third = {layer: 3 * place // len(layers) for place, layer in enumerate(layers)}
+    parts = {
+        **{
+            f"{part} third of the layers": [third[of[0]] == index for of in columns]
+            for index, part in enumerate(("first", "second", "last"))
+        },
+        "means alone": [of[1] == "mean" for of in columns],
+        "log variances alone": [of[1] != "mean" for of in columns],
+    }
+    widths = [width for _, _, width in columns]
+    for part, kept in parts.items():
+        of = {kind: values[:, np.repeat(kept, widths)] for kind, values in taken.items()}
+        label, scorer = next(scorers(of["reference"]))
+        yield f"grid 1, {part}: {label}", scored(scorer, of)
+
+    label, scorer = next(scorers(taken["reference"]))
+    mirrored = moments(model, {kind: images[:, :, ::-1] for kind, images in sets.items()}, 1)
+    again = shipped.load(name).model
+    # Another draw of the dequantisation noise, for this copy of the model.
+    object.__setattr__(again, "log_prob", functools.partial(again.log_prob, seed=1))
+    for more, other in (("its mirror image", mirrored), ("another noise", moments(again, sets, 1))):
+        both = [scored(scorer, one) for one in (taken, other)]
+        yield (
+            f"grid 1, mean with {more}: {label}",
+            {kind: both[0][kind] + both[1][kind] for kind in both[0]},
+        )
+
+
+def moments(model: Any, sets: dict[str, np.ndarray], grid: int) -> dict[str, np.ndarray]:
+    """Each image's own moments, `[n, f]`, by set."""
     compiled = image_moments(model)
-    return map_batches(lambda batch: compiled(batch)[1][GRIDS.index(grid)], images, progress=True)
+
+    def of(batch):
+        return compiled(batch)[1][GRIDS.index(grid)]
+
+    return {kind: map_batches(of, images, progress=True) for kind, images in sets.items()}
+
+
+def scored(scorer: Scorer, taken: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {kind: scorer(values) for kind, values in taken.items() if kind != "reference"}
 
 
 def scorers(reference: np.ndarray) -> Iterator[tuple[str, Scorer]]:
