@@ -11,18 +11,14 @@ from typing import Any
 
 from tfbnood.files import atomic_path
 from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
-from tfbnood.reproduce.paper_tables import table2
+from tfbnood.reproduce.paper_tables import table2, title_of
 from tfbnood.tables import as_markdown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 BEGIN, END = "<!-- results: made by tools/update_readme.py -->", "<!-- end of results -->"
-TITLES = {
-    "fashion_mnist_realnvp": "Fashion-MNIST, RealNVP `cpu-grey`",
-    "cifar10_realnvp": "CIFAR-10, RealNVP `cpu-colour`",
-}
-# Statistics of other models, on the same sets, that stand beside those of the RealNVP.
-BESIDE = {"fashion_mnist_realnvp": ("fashion_mnist_realnvp_waic", "fashion_mnist_vae")}
+# Models whose tables by share are in the README; those of the others are in docs/statistics.md.
+FIRST = ("fashion_mnist_realnvp", "cifar10_realnvp")
 
 
 def texts() -> dict[pathlib.Path, str]:
@@ -33,13 +29,15 @@ def texts() -> dict[pathlib.Path, str]:
             [
                 "**Ours beside the paper's**, AUROC / average precision, outliers alone:",
                 as_markdown(table2(_read("paper/table2.json")["studies"]).tables[0][1]),
-                *_auroc_tables(beyond),
+                *_auroc_tables({name: beyond[name] for name in FIRST}),
                 *_false_alarm_lines(),
             ]
         ),
         ROOT / "docs" / "statistics.md": "\n\n".join(
             [
-                "**Single images and mixed streams**: the tables of the [README](../README.md#how-well-it-works).",
+                "**Single images and mixed streams**, AUROC; the RealNVPs are in the "
+                "[README](../README.md#how-well-it-works).",
+                *_auroc_tables({name: of for name, of in beyond.items() if name not in FIRST}),
                 "**Δ with mixed moments instead of mixed samples** (r1 = .1, r2 = .9, one draw each where not said):",
                 as_markdown(deltas_table(beyond)),
                 *_batches_tables(beyond),
@@ -60,8 +58,7 @@ def _auroc_tables(beyond: dict[str, Any]) -> list[str]:
     parts = []
     for name, study in beyond.items():
         if "statistics" in study:
-            beside = [_read(f"{other}/evaluation.json") for other in BESIDE.get(name, ())]
-            parts += [f"**{TITLES[name]}**", as_markdown(statistics_table(study, beside))]
+            parts += [f"**{title_of(name)}**", as_markdown(statistics_table(study))]
     return parts
 
 
@@ -69,7 +66,7 @@ def _batches_tables(beyond: dict[str, Any]) -> list[str]:
     parts = []
     for name, study in beyond.items():
         if "batches" in study:
-            parts += [f"**Whole batches**, {TITLES[name]}:", as_markdown(batches_table(study))]
+            parts += [f"**Whole batches**, {title_of(name)}:", as_markdown(batches_table(study))]
     return parts
 
 

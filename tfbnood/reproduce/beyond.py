@@ -1,6 +1,6 @@
 """What this package adds to the paper, as tables and a picture, from the results of stages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfbnood.figures import CHANCE, line, marker, new_figure
@@ -59,15 +59,10 @@ def deltas_table(studies: Studies) -> Table:
     return lines
 
 
-def statistics_table(study: Mapping[str, Any], more: Sequence[Mapping[str, Any]] = ()) -> Table:
-    """AUROC of every statistic by set and share of outliers; the best of a line in bold.
-
-    Args:
-        study: of the results.
-        more: evaluations of the same sets, as dictionaries, whose statistics stand beside.
-    """
-    sources = [study[key] for key in ("statistics", "ratio", "waic") if study.get(key)]
-    columns = [(source, label) for source in (*sources, *more) for label in source["statistics"]]
+def statistics_table(study: Mapping[str, Any]) -> Table:
+    """AUROC of every statistic by set and share of outliers; the best of a line in bold."""
+    sources = [study[key] for key in ("statistics", "ratio") if study.get(key)]
+    columns = [(source, label) for source in sources for label in source["statistics"]]
     lines = [["outliers", "share", *(f"`{label}`" for _, label in columns)]]
     for share in CONTAMINATIONS:
         for outliers in study["settings"]["outliers"]:

@@ -41,6 +41,7 @@ class Study:
         steps: of training.
         stages: what to measure, in this order.
         delta_shares: shares of outliers at which Δ with mixed samples is measured, which takes long.
+        n: images of each set, at most, for a model that takes long; None is what the call says.
         background: steps of the background model of the stage `ratio`.
         generator: of the stage `fooled`.
     """
@@ -52,6 +53,7 @@ class Study:
     steps: int
     stages: tuple[str, ...]
     delta_shares: tuple[float, ...] = (1.0,)
+    n: int | None = None
     background: int = 0
     generator: Generator | None = None
 
@@ -110,8 +112,9 @@ SCALES: dict[str, tuple[Study, ...]] = {
             GREY,
             "pixelcnn",
             "cpu-grey",
-            400,
+            800,
             _FOOLED_GREY,
+            n=500,
             generator=Generator("mnist", 300, (1.17,), 1.17, 64),
         ),
         Study(
@@ -123,7 +126,7 @@ SCALES: dict[str, tuple[Study, ...]] = {
             _COLOUR,
             generator=Generator("svhn", 800, (0.7, 1.0, 1.1, 1.3), 1.1),
         ),
-        Study("cifar10", COLOUR, "pixelcnn", "cpu-colour", 400, (*_PAPER, "speed")),
+        Study("cifar10", COLOUR, "pixelcnn", "cpu-colour", 500, (*_PAPER, "speed"), n=500),
     ),
     "paper": (
         Study(

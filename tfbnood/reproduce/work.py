@@ -60,7 +60,8 @@ class Work:
         data_dir: str | None,
     ):
         self.study, self.runs = study, runs
-        self.n, self.batches, self.seeds, self.data_dir = n, batches, seeds, data_dir
+        self.n = min(n, study.n or n)
+        self.batches, self.seeds, self.data_dir = batches, seeds, data_dir
 
     def run(self, stage: str) -> Any:
         """What a stage finds."""
