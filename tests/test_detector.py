@@ -90,7 +90,10 @@ def test_results_say_what_they_assume(by_image, by_batch, digits):
     assert batch.group_size == 4
     assert by_image.test_batch(digits.test[:5]).assumed == "every image on its own"
     assert by_batch.test_batch(digits.test[:5]).assumed.startswith("homogeneous batch")
-    assert "by mean of bn_delta" in str(by_batch.test_batch(digits.test[:5]))
+    # A p-value is not the chance that the batch is fine, and the text must not say so.
+    assert "the share of in-distribution batches that look as strange, by mean of bn_delta" in str(
+        by_batch.test_batch(digits.test[:5])
+    )
 
 
 def test_methods_of_the_batch_test_go_with_the_scope(by_image, by_batch, digits):

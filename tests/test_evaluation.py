@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import sys
@@ -306,6 +307,24 @@ def test_the_plot_of_several_contaminations_has_a_panel_a_set_and_a_line_a_stati
             assert list(values) == [mixed.auroc(axes.get_title(), label, c) for c in shares]
         assert "share of outliers" in axes.get_xlabel()
     assert figure.axes[0].get_ylabel() == "AUROC"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [*mixed.statistics, "chance"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "statistics", "columns"), [(1, 5, 2), (2, 2, 3), (3, 4, 5), (3, 5, 3)]
+)
+def test_lines_of_the_legend_are_of_one_length(mixed, sets, statistics, columns):
+    names = list("abcde")[:statistics]
+    rows = tuple(
+        dataclasses.replace(mixed.rows[0], set=str(index), statistic=name, contamination=share)
+        for index in range(sets)
+        for name in names
+        for share in (0.2, 1.0)
+    )
+    labels = dict.fromkeys(names, next(iter(mixed.statistics.values())))
+    figure = dataclasses.replace(mixed, rows=rows, statistics=labels).plot()
+    assert figure.legends[0]._ncols == columns
 
 
 def test_the_plot_of_one_contamination_has_a_bar_a_set_and_statistic(tmp_path):

@@ -32,6 +32,7 @@ SCORES = {
     "ties": np.round(RANDOM.normal(size=120) + IS_OOD),
     "wrong": RANDOM.normal(size=120) - IS_OOD,
 }
+IMAGES = np.full((3, 4, 4, 1), 9, np.uint8)
 CURVES = {"roc": plots.roc, "precision_recall": plots.precision_recall}
 
 
@@ -261,7 +262,7 @@ def test_extremes_are_the_images_in_the_order_of_their_scores(channels):
     for image, index in zip(shown, expected, strict=True):
         np.testing.assert_array_equal(image, images[index].squeeze())
     assert [axes.get_title() for axes in figure.axes] == [
-        f"{'abcdefg'[index]}\n{scores[index]:g}" for index in expected
+        f"{'abcdefg'[index]}\n{scores[index]:.3f}" for index in expected
     ]
     assert figure.axes[0].images[0].get_clim() == (0, 255)
     assert figure.axes[0].images[0].get_cmap().name == "gray"
@@ -270,7 +271,25 @@ def test_extremes_are_the_images_in_the_order_of_their_scores(channels):
 
 def test_extremes_of_few_images_are_all_of_them(digits):
     figure = plots.extremes(digits.test[:3], [1.0, 1.0, 2.0])
-    assert [axes.get_title() for axes in figure.axes] == ["2", "1", "1", "1", "1", "2"]
+    assert [axes.get_title() for axes in figure.axes] == [
+        f"{score}.000" for score in (2, 1, 1, 1, 1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([154.84, 0.1742, -1.873], ["154.8", "0.2", "-1.9"]),
+        ([0.0123, 0.001, 0.0], ["0.01230", "0.00100", "0.00000"]),
+        ([123456.0, 1.0, 0.4], ["123456", "1", "0"]),
+        ([2e7, 1.0, 0.0], ["2e+07", "1", "0"]),
+        ([0.0, 0.0, 0.0], ["0", "0", "0"]),
+    ],
+    ids=str,
+)
+def test_scores_beside_each_other_have_as_many_decimals(scores, said):
+    titles = [axes.get_title() for axes in plots.extremes(IMAGES, scores).axes]
+    assert sorted(set(titles)) == sorted(set(said))
 
 
 def test_contamination_is_the_plot_of_the_evaluation(digits):
@@ -283,6 +302,30 @@ def test_contamination_is_the_plot_of_the_evaluation(digits):
     assert list(values) == [result.auroc("inverted", "pixel_pca", share) for share in shares]
     with pytest.raises(DataError, match=r"evaluation must be what .*Received: dict"):
         plots.contamination({})
+
+
+def test_deltas_are_medians_and_the_middle_of_every_kind_against_the_share():
+    deltas = {
+        1.0: {"digits": RANDOM.exponential(1, 90), "photos": RANDOM.exponential(50, 90)},
+        0.2: {"digits": RANDOM.exponential(5, 90), "photos": RANDOM.exponential(9, 30)},
+        0.05: {"digits": RANDOM.exponential(2, 90)},
+    }
+    (axes,) = plots.delta_against_contamination(deltas).axes
+    for name, line, band in zip(
+        ("digits", "photos"), axes.get_lines(), axes.collections, strict=True
+    ):
+        shares = [share for share in (0.05, 0.2, 1.0) if name in deltas[share]]
+        expected = [np.quantile(deltas[share][name], (0.1, 0.5, 0.9)) for share in shares]
+        low, middle, high = np.transpose(expected)
+        assert line.get_label() == name
+        np.testing.assert_allclose(line.get_data(), [shares, middle])
+        np.testing.assert_allclose(limits_of(band), [shares, low, high])
+    assert axes.get_yscale() == axes.get_xscale() == "log"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.05", "0.2", "1"]
+    assert axes.get_xlabel() == "share of outliers in the pool"
+    assert axes.get_ylabel() == "Δ in nats: median, middle 80 %"
+    assert axes.get_title() == "Δ against contamination"
+    assert legend_texts(axes) == ["digits", "photos"]
 
 
 def test_pyplot_is_not_needed_and_a_notebook_has_one_picture():
@@ -308,9 +351,6 @@ def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
         plots.p_values([0.5])
 
 
-IMAGES = np.full((3, 4, 4, 1), 9, np.uint8)
-
-
 @pytest.mark.parametrize(
     ("draw", "said"),
     [
@@ -332,6 +372,15 @@ IMAGES = np.full((3, 4, 4, 1), 9, np.uint8)
         (lambda: plots.roc([0, 0], [0.5, 0.5]), "both 0"),
         (lambda: plots.roc([0, 1], {"a": [0.5, np.inf]}), r"scores\['a'\] must be finite"),
         (lambda: plots.precision_recall([0, 1], {}), "scores must hold at least one"),
+        (lambda: plots.delta_against_contamination({}), "a dict of at least one share"),
+        (
+            lambda: plots.delta_against_contamination({0.0: {"a": [1]}}),
+            r"shares must lie in \(0, 1\]. Received: \[0.0\]",
+        ),
+        (
+            lambda: plots.delta_against_contamination({1: {"a": [np.nan]}}),
+            r"deltas\[1\]\['a'\] must be finite",
+        ),
         (lambda: plots.p_values([0.1, 1.2]), r"in \[0, 1\]. Received: values from 0.1 to 1.2"),
         (lambda: plots.p_values([]), r"at least one number. Received: shape=\(0,\)"),
         (lambda: plots.p_values(["x"]), "vector of numbers. Received: list"),

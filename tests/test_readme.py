@@ -1,6 +1,7 @@
 """What README.md shows can be typed in as it stands."""
 
 import json
+import os
 import re
 import runpy
 import shlex
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tfbnood import cli
+from tfbnood import cli, tuning_trials
 from tfbnood.data import load
 from tfbnood.models import base
 from tfbnood.models.presets import PRESETS, Preset, RealNVPConfig
@@ -40,16 +41,18 @@ SMALLER = {
     "cpu-grey": "tiny",
     "--steps 3000": "--steps 20",
     "mnist kmnist omniglot rotation": "inverted rotation",
+    "--trials 20": "--trials 1 --epochs 1",
+    # All of them take minutes at any scale; tests/test_reproduce.py makes them.
+    "reproduce all --scale cpu": "reproduce figure2 --scale tiny",
 }
-# They take long whatever is made smaller; tests/test_tuning.py and tests/test_reproduce.py run them.
-ELSEWHERE = ("tfbnood tune", "tfbnood reproduce")
 
 
 @pytest.fixture
 def small_network(monkeypatch):
     # Most of the time goes into tracing, and that is in a network's layers.
     small = Preset((8, 8, 1), RealNVPConfig(channels=4, blocks=1, scales=1))
-    monkeypatch.setattr(base, "preset", lambda family, name: PRESETS[family][name] and small)
+    for module, name in ((base, "preset"), (tuning_trials, "named_preset")):
+        monkeypatch.setattr(module, name, lambda family, name: PRESETS[family][name] and small)
 
 
 @pytest.mark.parametrize("code", blocks("python"))
@@ -80,10 +83,12 @@ def test_shell_blocks_run_from_training_to_a_served_answer(
     for old, new in {**SMALLER, "8501": port}.items():
         local, served = local.replace(old, new), served.replace(old, new)
     for line in local.splitlines():
-        if line.startswith(ELSEWHERE):
-            continue
         assert cli.main(shlex.split(line, comments=True)[1:]) == 0, line
-    assert "of 3 images" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "of 3 images" in said
+    assert "tfbnood calibrate tuned/fm/best --out DETECTOR" in said
+    assert (tmp_path / "tuned" / "fm" / "best" / "model.keras").is_file()
+    assert (tmp_path / "paper" / "figure2.png").is_file()
 
     export, serve, curl, score = served.splitlines()
     assert cli.main(shlex.split(export, comments=True)[1:]) == 0
@@ -126,6 +131,11 @@ def wait_for(url: str, server: subprocess.Popen) -> None:
     raise AssertionError(f"nothing answers at {url}")
 
 
+def test_what_is_made_smaller_is_there_as_written():
+    text = "\n".join(blocks("sh"))
+    assert [written for written in SMALLER if written not in text] == []
+
+
 def test_result_tables_are_those_of_the_result_files():
     tool = runpy.run_path(str(ROOT / "tools" / "update_readme.py"))
     for path, text in tool["texts"]().items():
@@ -148,4 +158,4 @@ def test_every_command_is_one_that_exists():
             assert set(body) == {"signature_name", "instances"}
             assert line[1].endswith("/v1/models/fm:predict")
         elif line:
-            assert (Path(__file__).resolve().parents[1] / line[0]).is_file()
+            assert os.access(ROOT / line[0], os.X_OK)

@@ -291,6 +291,22 @@ def test_a_failed_trial_is_counted_shown_and_not_the_end(toy, monkeypatch, capsy
     assert str(found).splitlines()[-1].endswith("ValueError: no such size")
 
 
+def test_the_command_counts_failed_trials(toy, data_dir, tmp_path, monkeypatch, capsys):
+    network, made = HyperModel.network, itertools.count(1)
+
+    def failing(self, hp):
+        if next(made) == 1:
+            raise ValueError("no such size")
+        return network(self, hp)
+
+    monkeypatch.setattr(HyperModel, "network", failing)
+    assert cli.main(command(tmp_path / "search", data_dir)) == 0
+    table, failed, best = capsys.readouterr().out.strip().split("\n\n")
+    assert table.splitlines()[-1].split()[:2] == ["1", "failed"]
+    assert failed == "1 of 2 trials failed"
+    assert best.startswith("best: trial 2; ")
+
+
 def test_a_search_whose_trials_all_diverge_is_an_error(toy, monkeypatch, capsys):
     monkeypatch.setattr(tuning_trials, "_LEARNING_RATES", (1e25, 1e26))
     with pytest.raises(TfbnoodError, match="all 4 trials failed; the last one: the loss became "):

@@ -10,12 +10,16 @@ from tfbnood._version import __version__
 
 if TYPE_CHECKING:
     from tfbnood import (
+        batch_tests,
         calibration,
         callbacks,
         conditional,
         data,
+        metrics,
         models,
         plots,
+        pseudo,
+        serving,
         statistics,
         training,
         tuning,
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Detector",
     "__version__",
+    "batch_tests",
     "calibration",
     "callbacks",
     "conditional",
@@ -34,8 +39,11 @@ __all__ = [
     "evaluate",
     "list_models",
     "load",
+    "metrics",
     "models",
     "plots",
+    "pseudo",
+    "serving",
     "statistics",
     "training",
     "tuning",
@@ -43,12 +51,16 @@ __all__ = [
 
 _MODULES = frozenset(
     {
+        "batch_tests",
         "calibration",
         "callbacks",
         "conditional",
         "data",
+        "metrics",
         "models",
         "plots",
+        "pseudo",
+        "serving",
         "statistics",
         "training",
         "tuning",

@@ -121,7 +121,9 @@ def _add_tune(commands) -> None:
         "--data", required=True, help="a name for tfbnood.data.load, e.g. fashion_mnist"
     )
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
-    command.add_argument("--model", choices=MODEL_NAMES, default="realnvp")
+    command.add_argument(
+        "--model", choices=MODEL_NAMES, default="realnvp", help="(default: realnvp)"
+    )
     command.add_argument(
         "--preset",
         choices=PRESET_NAMES,
@@ -132,9 +134,17 @@ def _add_tune(commands) -> None:
     command.add_argument(
         "--max-minutes", type=float, metavar="N", help="stop after so long (default: no limit)"
     )
-    command.add_argument("--method", choices=("random", "hyperband", "bayesian"), default="random")
     command.add_argument(
-        "--objective", choices=("val_bits_per_dim", "pseudo_auroc"), default="val_bits_per_dim"
+        "--method",
+        choices=("random", "hyperband", "bayesian"),
+        default="random",
+        help="how the next trial is chosen (default: random)",
+    )
+    command.add_argument(
+        "--objective",
+        choices=("val_bits_per_dim", "pseudo_auroc"),
+        default="val_bits_per_dim",
+        help="bits per dimension of held-out images, or AUROC on outliers made of them (default: val_bits_per_dim)",
     )
     command.add_argument(
         "--statistic", default="auto", help="of the objective pseudo_auroc (default: auto)"
@@ -358,6 +368,9 @@ def _tune(arguments) -> None:
         print(f"\n{ranking_table(ranked)}")
         settings = f":{json.dumps(ranked[0].settings)}" if ranked[0].settings else ""
         calibrate += ["--statistic", ranked[0].name + settings]
+    failed = sum(trial.status == "failed" for trial in found.trials)
+    if failed:
+        print(f"\n{failed} of {len(found.trials)} trials failed")
     if not found.finished:
         print(
             f"\ntime is over after {len(found.trials)} of {arguments.trials} trials: "

@@ -87,8 +87,8 @@ class BatchTest:
 
     def __str__(self) -> str:
         return (
-            f"p = {self.p_value:.3g} that the batch is in-distribution, by {self.method} of {self.statistic} "
-            f"({self.assumed})"
+            f"p = {self.p_value:.3g}, the share of in-distribution batches that look as strange, by {self.method} "
+            f"of {self.statistic} ({self.assumed})"
         )
 
 
@@ -140,6 +140,11 @@ class Detector:
             images: `[n, height, width, channels]` in 0–255; n bounds the smallest false-alarm rate, 1/(n + 1).
             group_sizes: request sizes that a batch statistic is calibrated for. Defaults to 1, 2, 4, … 64.
             progress: show a bar on a terminal.
+
+        Example:
+            >>> detector = tfbnood.Detector(None, "pixel_pca", reference=x.train)
+            >>> len(detector.calibrate(x.calibration).p_values(x.test))
+            397
         """
         images = as_images(images, self.image_shape, name="held-out images")
         self.calibration = calibrate(
@@ -148,11 +153,21 @@ class Detector:
         return self
 
     def score(self, images: Any, *, progress: bool = False) -> np.ndarray:
-        """Scores, float64 `[n]`; higher means more out-of-distribution."""
+        """Scores, float64 `[n]`; higher means more out-of-distribution.
+
+        Example:
+            >>> bool(detector.score(255 - x.test).min() > detector.score(x.test).max())
+            True
+        """
         return self.statistic.score(images, progress=progress)
 
     def p_values(self, images: Any, *, progress: bool = False) -> np.ndarray:
-        """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution."""
+        """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution.
+
+        Example:
+            >>> detector.p_values(255 - x.test[:2]).round(4).tolist()  # 1/301, after 300 calibration images
+            [0.0033, 0.0033]
+        """
         calibration = self._calibrated("p_values()")
         scores = self.score(images, progress=progress)
         return conformal_p_values(scores, calibration.null_of_images(len(scores)))
@@ -161,6 +176,10 @@ class Detector:
         """The paper's T: how many of the N calibration scores lie at or below each image's, integers in [0, N].
 
         The paper ranks among training images, which the model has fitted; these are held out.
+
+        Example:
+            >>> detector.rank(255 - x.test[:2]).tolist()
+            [300, 300]
         """
         calibration = self._calibrated("rank()")
         scores = self.score(images, progress=progress)
@@ -181,6 +200,10 @@ class Detector:
             fpr: false-alarm rate among in-distribution images. Defaults to 0.01 unless `fdr` is given.
             fdr: share of false alarms among the alarms, by Benjamini–Hochberg.
             progress: show a bar on a terminal.
+
+        Example:
+            >>> print(detector.predict(255 - x.test[:4], fpr=0.05))
+            4 of 4 images out-of-distribution by pixel_pca (false-alarm rate 0.05; every image on its own)
         """
         calibration = self._calibrated("predict()")
         if fpr is not None and fdr is not None:
@@ -214,6 +237,11 @@ class Detector:
                 "higher_criticism", which finds most, and for fewer than 10 images to "simes", which also hardly minds
                 a batch of one class only. A statistic of scope "batch" has "mean", the mean score.
             progress: show a bar on a terminal.
+
+        Example:
+            >>> half = np.concatenate([x.test[:16], 255 - x.test[:16]])
+            >>> detector.test_batch(half).p_value < 0.01
+            True
         """
         calibration = self._calibrated("test_batch()")
         alone = self.statistic.scope == "image"
@@ -236,7 +264,13 @@ class Detector:
         )
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the detector as a folder: Keras weights, JSON and arrays, no pickle; atomically."""
+        """Writes the detector as a folder: Keras weights, JSON and arrays, no pickle; atomically.
+
+        Example:
+            >>> detector.save(folder / "detector")
+            >>> sorted(path.name for path in (folder / "detector").iterdir())
+            ['arrays.npz', 'detector.json', 'model.keras']
+        """
         from tfbnood.saving import save
 
         save(self, folder)
@@ -250,14 +284,27 @@ class Detector:
         embed: Any = None,
         progress: bool = False,
     ) -> pathlib.Path:
-        """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.serving.export`."""
+        """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.serving.export`.
+
+        Example:
+            >>> pixels = tfbnood.Detector(None, "pixel_pca", reference=x.train).calibrate(x.calibration)
+            >>> pixels.export(folder / "digits", fpr=0.05).name
+            '1'
+        """
         from tfbnood.serving.export import export
 
         return export(self, base, fpr=fpr, held_out=held_out, embed=embed, progress=progress)
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "Detector":
-        """Reads what `save` wrote. Models of your own must be registered with Keras before."""
+        """Reads what `save` wrote. Models of your own must be registered with Keras before.
+
+        Example:
+            >>> detector.save(folder / "detector")
+            >>> again = tfbnood.Detector.load(folder / "detector")
+            >>> bool((again.p_values(x.test) == detector.p_values(x.test)).all())
+            True
+        """
         from tfbnood.saving import load
 
         return load(cls, folder)

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from tfbnood.errors import DataError
-from tfbnood.figures import CHANCE, draw_band, line, marker, new_figure, write_figure
+from tfbnood.figures import (
+    CHANCE,
+    draw_band,
+    line,
+    marker,
+    new_figure,
+    share_axis,
+    write_figure,
+)
 from tfbnood.files import atomic_path, write_json
 from tfbnood.metrics import METRICS, Estimate
 from tfbnood.tables import Table, aligned, as_markdown
@@ -159,7 +167,10 @@ class Evaluation:
             axes.set_ylabel("AUROC")
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.suptitle("AUROC against contamination" if len(shares) > 1 else "AUROC by set")
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+        # As many lines as names of 1.9 inches need, all of one length.
+        lines = -(-len(labels) // int(width / 1.9))
+        ncols = -(-len(labels) // lines)
+        figure.legend(handles, labels, loc="outside lower center", ncols=ncols)
         return figure
 
     def save(self, path: str | os.PathLike) -> None:
@@ -219,10 +230,7 @@ def _draw_lines(axes: Any, result: Evaluation, set: str, shares: list[float]) ->
         axes.plot(shares, values, marker=marker(index), label=label, **line(index))
         low, high = [one.low for one in found], [one.high for one in found]
         draw_band(axes, shares, low, high, index)
-    axes.set_xscale("log")
-    axes.set_xticks(shares, [f"{share:g}" for share in shares], minor=False)
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("share of outliers in the pool")
+    share_axis(axes, shares)
     axes.set_title(set)
 
 

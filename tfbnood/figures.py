@@ -23,6 +23,7 @@ __all__ = [
     "line",
     "marker",
     "new_figure",
+    "share_axis",
     "vector",
     "vectors",
     "write_figure",
@@ -71,6 +72,14 @@ def draw_band(axes: Any, places: Any, low: Any, high: Any, index: int) -> None:
 def legend_beside(axes: Any) -> None:
     """Puts the legend to the right of the axes, where it hides no data."""
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize="small", handlelength=3)
+
+
+def share_axis(axes: Any, shares: list[float]) -> None:
+    """Makes x an axis of shares of outliers in a pool: logarithmic, with a tick a share."""
+    axes.set_xscale("log")
+    axes.set_xticks(shares, [f"{share:g}" for share in shares], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("share of outliers in the pool")
 
 
 def write_figure(path: str | os.PathLike, figure: "Figure") -> None:

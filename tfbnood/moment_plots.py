@@ -146,7 +146,8 @@ def moment_map(
         axes.set_facecolor("0.75")  # What is NaN is not painted: there is no such channel.
         axes.set_title(moment)
         axes.set_xlabel("channel")
-    panels[0].set_yticks(named, [layers[row] for row in named], fontsize=6)
+    size = 6 if len(layers) > 12 else 9  # Rows of many layers are only so high.
+    panels[0].set_yticks(named, [layers[row] for row in named], fontsize=size)
     panels[0].set_ylabel("layer, first on top")
     unit = f"standard deviations of the reference images; colours end at ±{limit:g}"
     figure.colorbar(

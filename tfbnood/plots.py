@@ -4,6 +4,7 @@ Every function but `moment_deviations` returns a `matplotlib.figure.Figure`: a n
 `figure.savefig("roc.pdf")` writes it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tfbnood.figures import (
     line,
     marker,
     new_figure,
+    share_axis,
     vector,
     vectors,
 )
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bits_against_share",
     "contamination",
+    "delta_against_contamination",
     "extremes",
     "likelihoods",
     "moment_deviations",
@@ -264,7 +267,7 @@ def extremes(
         >>> images = tfbnood.data.load("digits").test[:5]
         >>> figure = tfbnood.plots.extremes(images, [0.3, 0.1, 0.9, 0.2, 0.5], count=2)
         >>> [axes.get_title() for axes in figure.axes]
-        ['0.9', '0.5', '0.1', '0.2']
+        ['0.9000', '0.5000', '0.1000', '0.2000']
     """
     check_at_least_one(count, "count")
     images, scores = as_images(images), vector(scores, "scores")
@@ -274,6 +277,7 @@ def extremes(
     count = min(count, len(images))
     order = np.argsort(-scores, kind="stable")
     rows = {"highest scores": order[:count], "lowest scores": order[::-1][:count]}
+    style = _number_style(scores[[*rows["highest scores"], *rows["lowest scores"]]])
 
     figure = new_figure(max(4, 0.6 + 1.1 * count), 3.2 if names is None else 3.5)
     grid = figure.subplots(2, count, squeeze=False)
@@ -283,7 +287,7 @@ def extremes(
             axes.imshow(images[index], cmap="gray", vmin=0, vmax=255)
             axes.set_xticks([])
             axes.set_yticks([])
-            score = f"{scores[index]:.4g}"
+            score = format(scores[index], style)
             axes.set_title(score if names is None else f"{names[index]}\n{score}", fontsize="small")
     figure.suptitle(title or "Most and least out-of-distribution")
     return figure
@@ -312,6 +316,50 @@ def contamination(evaluation: "Evaluation") -> "Figure":
     return evaluation.plot()
 
 
+def delta_against_contamination(
+    deltas: Mapping[float, Mapping[str, Any]], *, title: str = ""
+) -> "Figure":
+    """Draws the paper's Δ of every kind of image against the share of outliers in the pool.
+
+    Lines are medians, bands hold the middle 80 % of a kind. Where bands of outliers and of inliers overlap, no
+    threshold on Δ parts the two.
+
+    Args:
+        deltas: `{share: {kind: [n]}}`, shares in (0, 1]: Δ of the images of a pool, in nats, as `bn_delta` scores
+            them. With a share of 1 outliers are a pool of their own.
+        title: Defaults to what is drawn.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> deltas = {1.0: {"digits": [1.0, 2.0], "inverted": [80.0, 90.0]}, 0.2: {"digits": [3.0, 5.0]}}
+        >>> figure = tfbnood.plots.delta_against_contamination(deltas)
+        >>> figure.axes[0].get_lines()[0].get_data()[1].tolist()
+        [4.0, 1.5]
+    """
+    if not isinstance(deltas, Mapping) or not deltas:
+        raise DataError(f"deltas must be a dict of at least one share. Received: {deltas!r:.50}")
+    pools = {share: vectors(deltas[share], f"deltas[{share}]", "all") for share in sorted(deltas)}
+    if min(pools) <= 0 or max(pools) > 1:
+        raise DataError(f"shares must lie in (0, 1]. Received: {list(pools)}")
+    figure = new_figure(7.6, 4.2)
+    axes = figure.subplots()
+    for index, kind in enumerate(dict.fromkeys(kind for pool in pools.values() for kind in pool)):
+        shares = [share for share, pool in pools.items() if kind in pool]
+        low, middle, high = np.transpose(
+            [np.percentile(pools[share][kind], (10, 50, 90)) for share in shares]
+        )
+        axes.plot(shares, middle, marker=marker(index), label=kind, **line(index))
+        draw_band(axes, shares, low, high, index)
+    axes.set_yscale("log")
+    share_axis(axes, list(pools))
+    axes.set_ylabel("Δ in nats: median, middle 80 %")
+    axes.set_title(title or "Δ against contamination")
+    legend_beside(axes)
+    return figure
+
+
 def _draw_curves(
     axes: Any, curve: Curve, is_ood: Any, scores: Any, seed: int, area: str, *, drawstyle: str
 ) -> None:
@@ -335,6 +383,14 @@ def _draw_histogram(
     style = line(index)
     axes.stairs(heights, edges, fill=True, alpha=0.15, color=style["color"])
     axes.stairs(heights, edges, label=label, linewidth=1.5, **style)
+
+
+def _number_style(values: np.ndarray) -> str:
+    """Four digits of the largest value; the others have as many decimals, to be compared at a glance."""
+    largest = np.abs(values).max()
+    if not 1e-3 <= largest < 1e6:
+        return ".4g"
+    return f".{max(0, 3 - math.floor(math.log10(largest)))}f"
 
 
 def _within_one(values: np.ndarray, name: str) -> np.ndarray:

@@ -62,7 +62,12 @@ def load(name: str) -> Detector:
 
 
 def base(name: str) -> pathlib.Path:
-    """The folder of a shipped detector, to serve: `tfbnood serve` takes it as it is."""
+    """The folder of a shipped detector, to serve: `tfbnood serve` takes it as it is.
+
+    Example:
+        >>> base("digits_realnvp").name
+        'digits_realnvp'
+    """
     # A name from outside must not walk out of the folder.
     if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-]+", name):
         for place in _PLACES:
@@ -73,7 +78,12 @@ def base(name: str) -> pathlib.Path:
 
 
 def manifest(name: str) -> dict[str, Any]:
-    """What a shipped detector's MANIFEST.json says."""
+    """What a shipped detector's MANIFEST.json says.
+
+    Example:
+        >>> manifest("digits_realnvp")["training"]["train_images"]
+        1100
+    """
     path = base(name) / "MANIFEST.json"
     try:
         return json.loads(path.read_text())

@@ -104,6 +104,10 @@ class LikelihoodModel(keras.Model):
                 True with the moments of this batch, so that values depend on the companions. No variable changes
                 either way.
             seed: of the noise (dequantisation, latent). One draw is shared by all rows.
+
+        Example:
+            >>> model.log_prob(x.test[:2]).shape
+            TensorShape([2])
         """
         images = self._checked(images)
         # The scope catches the updates of the moving moments and drops them.
@@ -128,6 +132,10 @@ class LikelihoodModel(keras.Model):
             batch_size: images in a pass. Defaults to 64, the paper's.
             seed: of the noise.
             progress: show a bar on a terminal.
+
+        Example:
+            >>> bool(model.bits_per_dim(x.test[:64]).mean() < model.bits_per_dim(255 - x.test[:64]).mean())
+            True
         """
         log_probs = map_batches(
             lambda batch: self._score_batch(batch, training, seed),
@@ -159,6 +167,10 @@ class LikelihoodModel(keras.Model):
             seed: same seed, same images.
             batch_size: images made at a time.
             progress: show a bar on a terminal.
+
+        Example:
+            >>> model.sample(2, seed=0).shape
+            (2, 8, 8, 1)
         """
         if n < 1:
             raise DataError(f"n must be at least 1. Received: n={n}")
