@@ -126,7 +126,7 @@ SCALES: dict[str, tuple[Study, ...]] = {
             _COLOUR,
             generator=Generator("svhn", 800, (0.7, 1.0, 1.1, 1.3), 1.1),
         ),
-        Study("cifar10", COLOUR, "pixelcnn", "cpu-colour", 500, (*_PAPER, "speed"), n=500),
+        Study("cifar10", COLOUR, "pixelcnn", "cpu-colour", 800, (*_PAPER, "speed"), n=500),
     ),
     "paper": (
         Study(
