@@ -39,7 +39,7 @@ def figure1(studies: Studies) -> "Figure":
     mixture = 0.5 * (_normal(x, -1.0, 0.1) + _normal(x, 1.0, 0.1))
     right.plot(x, mixture, label="p: ½ N(−1, .01) + ½ N(1, .01)", **line(0))
     right.plot(x, _normal(x, 0.0, np.sqrt(1.01)), label="best Gaussian", **line(1))
-    right.axvline(0, label="likeliest under the model", **CHANCE)
+    right.axvline(0, 0, 0.7, label="likeliest under the model", **CHANCE)
     right.set_xlabel("x")
     right.set_ylabel("density")
     right.set_title("A mis-specified model")
@@ -59,6 +59,7 @@ def figure2(studies: Studies) -> "Figure":
     left.set_xlabel("x1")
     left.set_ylabel("density; probability for p")
     left.set_title("Data")
+    left.set_ylim(0, 1.5)  # Room for the legends.
     left.legend(fontsize="small")
     wide = np.sqrt(3.0)  # (x1 − E) / √V of a uniform variable
     right.stairs([1.0], [-0.5, 0.5], label="q, evaluation: −1.92", linewidth=1.5, **line(1))
@@ -67,6 +68,7 @@ def figure2(studies: Studies) -> "Figure":
     right.plot(x, _normal(x, 0.0, 1.0), label="prior: N(0, 1)", **line(2))
     right.set_xlabel("z2 = (x1 − E) / √V")
     right.set_title("Latent by mode, and E[log p_f] in nats")
+    right.set_ylim(0, 1.5)
     right.legend(fontsize="small")
     return figure
 
@@ -76,7 +78,7 @@ def figure3(studies: Studies) -> "Figure":
     found = {name: study["shares"] for name, study in studies.items() if study.get("shares")}
     figure = new_figure(max(4.5, 3.8 * len(found)), 3.8)
     for axes, (name, shares) in zip(
-        figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
+        figure.subplots(1, len(found), sharey=True, squeeze=False)[0], found.items(), strict=True
     ):
         for index, (images, bits) in enumerate(shares["bits"].items()):
             axes.plot(shares["shares"], bits, marker=marker(index), label=images, **line(index))
