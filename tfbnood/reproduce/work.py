@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,7 +119,8 @@ class Work:
         return {
             "parameters": int(sum(np.prod(one.shape) for one in self.model.trainable_weights)),
             "train_images": len(self.dataset.train),
-            "source": self.dataset.source,
+            # Files by name: where they lie on one machine is of no use on another.
+            "source": re.sub(r"[^\s,]*/(?=[^/\s,]+\.npz)", "", self.dataset.source),
         }
 
     def _log_prob(self, images: np.ndarray, training: bool) -> np.ndarray:
