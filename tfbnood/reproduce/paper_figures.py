@@ -117,19 +117,17 @@ def figure4(studies: Studies) -> "Figure":
 
 
 def figure5(studies: Studies) -> "Figure":
-    """Images and samples whose bits per dimension are those of a typical image."""
-    rows = [
-        (name, kind, shown)
-        for name, study in studies.items()
-        if study.get("fooled")
-        for kind, shown in study["fooled"]["examples"].items()
-    ]
-    figure = new_figure(9, 1.6 * len(rows))
-    parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
-    for part, (name, kind, shown) in zip(parts, rows, strict=True):
-        generator = studies[name]["fooled"]["data"]
-        label = f"samples of the model of {generator}" if kind == "samples" else f"real {kind}"
-        part.suptitle(f"{title_of(name)}: {label}, with bits per dimension", fontsize="small")
+    """Samples whose bits per dimension are nearest to those of a typical image of the model's own set."""
+    found = {name: study["fooled"] for name, study in studies.items() if study.get("fooled")}
+    figure = new_figure(9, 1.6 * len(found))
+    parts = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
+    for part, (name, fooled) in zip(parts, found.items(), strict=True):
+        own, shown = fooled["bits"][studies[name]["settings"]["data"]], fooled["examples"]
+        part.suptitle(
+            f"{title_of(name)}: samples of the same model of {fooled['data']} at T = {fooled['fooling']:g}, with bits "
+            f"per dimension (real images: {np.median(own):.2f})",
+            fontsize="small",
+        )
         for axes, png, bits in zip(
             part.subplots(1, len(shown["png"])), shown["png"], shown["bits"], strict=True
         ):
