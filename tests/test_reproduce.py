@@ -194,11 +194,12 @@ def test_table_4_and_figures_4_and_5_are_of_the_same_samples(everything):
     area = auroc(np.arange(len(scores)) >= 60, scores)
     labels = [curve.get_label() for curve in figure.axes[0].get_lines()]
     assert labels[0] == f"samples at T = 1: AUROC {area:.2f}"
-    nearest = paper_figures.figure5(study).axes
-    assert len(nearest) == 16
+    figure = paper_figures.figure5(study)
+    assert len(figure.axes) == 8  # samples alone: real images are not always ours to pass on
     middle = np.median(fooled["bits"]["digits"])
     best = min(fooled["bits"]["samples"], key=lambda value: abs(value - middle))
-    assert nearest[8].get_xlabel() == f"{best:.2f}"
+    assert figure.axes[0].get_xlabel() == f"{best:.2f}"
+    assert figure.subfigs[0].get_suptitle().endswith(f"(real images: {middle:.2f})")
 
 
 def test_figures_1_and_2_draw_the_examples_of_the_text(everything):

@@ -122,7 +122,7 @@ def figure5(studies: Studies) -> "Figure":
     figure = new_figure(9, 1.6 * len(found))
     parts = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
     for part, (name, fooled) in zip(parts, found.items(), strict=True):
-        own, shown = fooled["bits"][studies[name]["settings"]["data"]], fooled["examples"]
+        own, shown = next(iter(fooled["bits"].values())), fooled["examples"]
         part.suptitle(
             f"{title_of(name)}: samples of the same model of {fooled['data']} at T = {fooled['fooling']:g}, with bits "
             f"per dimension (real images: {np.median(own):.2f})",

@@ -137,8 +137,8 @@ def table4(studies: Studies) -> Section:
             source = f"the same model trained on {found['data']}"
             table.append(["" if index else title_of(name), source, temperature, *cells])
     text = (
-        "Generated images of another data set, scored in both modes. Which temperature makes them as likely as real images "
-        "depends on the generator; those of Figures 4 and 5 are the paper's.",
+        "Generated images of another data set, scored in both modes. Which temperature makes them as likely as real "
+        "images depends on the generator; those of Figures 4 and 5 are the paper's.",
     )
     return Section("Table 4: generated samples", text, [("Bits per dimension", table)])
 
