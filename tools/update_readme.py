@@ -85,15 +85,13 @@ def _choices(statistic: str, name: str) -> list[str]:
     if not (RESULTS / name).is_file():
         return []
     result = _read(name)
-    means = {
-        label: value if isinstance(value, dict) else {result["data"]: value}
-        for label, value in result["mean_auroc"].items()
-    }
+    means, worst = result["mean_auroc"], result.get("worst_shortfall", {})
     sets = list(next(iter(means.values())))
-    ranked = sorted(means.items(), key=lambda item: -sum(item[1].values()))
-    lines = [[label, *(f"{of[one]:.3f}" for one in sets)] for label, of in ranked]
-    table = as_markdown([["choice", *sets], *lines])
-    return [f"**Choice of `{statistic}`**, mean AUROC on pseudo-outliers:", table]
+    table = [["choice", *sets, *(["at worst below a member"] if worst else [])]]
+    for label, of in sorted(means.items(), key=lambda item: -sum(item[1].values())):
+        cells = [f"{of[one]:.3f}" for one in sets]
+        table.append([label, *cells, *([f"{worst[label]:.3f}"] if worst else [])])
+    return [f"**Choice of `{statistic}`**, mean AUROC on pseudo-outliers:", as_markdown(table)]
 
 
 def _false_alarm_lines() -> list[str]:
