@@ -111,7 +111,12 @@ def table3(studies: Studies) -> Section:
                 cells.append(f"{metrics['auroc'][found['shares'].index(share)]:.3f}")
                 cells.append(f"{theirs[images][place]:.2f}" if images in theirs else "")
             table.append(["" if index else title_of(name), images, *cells])
-    text = ("r1 → 0 is evaluation mode. One draw of random batches.", paper.SLIPS[1])
+    draws = sorted({found["draws"] for _, found in _with(studies, "shares")})
+    text = (
+        f"r1 → 0 is evaluation mode. Draws of random batches: {', '.join(map(str, draws))}. With one, the random "
+        "reference images matter more than the test images where r2 is small, and values there are too low.",
+        paper.SLIPS[1],
+    )
     return Section("Table 3: how many test images a batch needs", text, [("AUROC", table)])
 
 
