@@ -12,6 +12,7 @@ import tfbnood
 from tfbnood import data, statistics
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.evaluation import Evaluation, evaluate
+from tfbnood.evidence import gatherer
 
 mpl.use("Agg")
 
@@ -132,6 +133,34 @@ def test_a_batch_statistic_sees_each_pool_as_a_whole_and_an_image_statistic_each
     assert len(together.calls) == 5
     for scored, images in zip(together.calls, expected, strict=True):
         np.testing.assert_array_equal(scored, images)
+
+
+def test_statistics_of_single_images_share_one_pass_of_the_model(model, monkeypatch):
+    gathered = []
+
+    def counting(model, need):
+        gather = gatherer(model, need)
+        return lambda images: gathered.append((need, len(images))) or gather(images)
+
+    monkeypatch.setattr("tfbnood.evidence.gatherer", counting)
+    names = ["log_prob", "complexity", "t_perm", "bn_moments", "pixel_pca"]
+    fitted = {name: statistics.get(name).fit(model, DIGITS.train) for name in names}
+    expected = {name: fitted[name].score(OUTLIERS["photos"]) for name in names}
+    log_prob = statistics.get("log_prob").fit(model, DIGITS.train)  # of nobody's pass but its own
+    gathered.clear()
+    options = {"statistics": names, "reference": DIGITS.train}
+    found = evaluate(model, INLIERS[:64], {"photos": OUTLIERS["photos"]}, **options)
+    # bn_moments is fitted to the reference; then one batch of inliers and four of photos, for all five.
+    batches = -(-len(DIGITS.train) // 64)
+    assert gathered == [("moments", 64)] * (batches + 1 + 4)
+    for name in names:
+        own = fitted[name].score(INLIERS[:64])
+        is_ood = np.arange(64 + 200) >= 64
+        auroc = roc_auc_score(is_ood, np.concatenate([own, expected[name]]))
+        assert found.auroc("photos", name) == pytest.approx(auroc, abs=2e-3)
+    gathered.clear()
+    evaluate(model, INLIERS[:64], {"photos": OUTLIERS["photos"][:64]}, statistics=log_prob)
+    assert gathered == [("log_prob", 64)] * 2
 
 
 def test_without_the_pure_protocol_a_batch_statistic_scores_mixed_pools_only():

@@ -7,10 +7,11 @@ import tensorflow as tf
 
 from tfbnood.batching import map_batches
 from tfbnood.conditional import ConditionalLogProb, MixedMomentsLogProb
+from tfbnood.ensemble import Ensemble
 from tfbnood.errors import StatisticError
 from tfbnood.evidence import Evidence, EvidenceStatistic
 from tfbnood.moments import GRIDS, batch_normalizations
-from tfbnood.statistics import Statistic, get, register, sample_of
+from tfbnood.statistics import Statistic, register, sample_of
 
 __all__ = ["BnDelta", "BnDeltaGrouped", "BnMoments", "bn_delta"]
 
@@ -150,14 +151,15 @@ class BnDeltaGrouped(_BatchNormStatistic):
         self.batch_size = batch_size
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        self._ranking = get("ensemble").fit(model, reference)
+        self._ranking = Ensemble()
+        self._ranking.fit(model, reference)
         self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
 
     def get_state(self) -> dict[str, np.ndarray]:
         return {**self._ranking.get_state(), **super().get_state()}
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
-        self._ranking = get("ensemble")
+        self._ranking = Ensemble()
         self._ranking.set_state(model, state)
         super().set_state(model, {"image_shape_": state["image_shape_"]})
 
@@ -165,7 +167,8 @@ class BnDeltaGrouped(_BatchNormStatistic):
         self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        order = np.argsort(-self._ranking.score(images, progress=self._progress))
+        ranks, log_probs = map_batches(self._alone, images, progress=self._progress).T
+        order = np.argsort(-ranks)
         starts = range(0, len(images), self.batch_size)
         # The last group is completed by those ranked before it.
         groups = [
@@ -174,9 +177,16 @@ class BnDeltaGrouped(_BatchNormStatistic):
         ]
         low, high = (
             self._mixed.of_groups(images, groups, ratio=ratio, progress=self._progress)
+            if ratio
+            else log_probs
             for ratio in (self.r1, self.r2)
         )
         return bn_delta(low, high)
+
+    def _alone(self, batch: np.ndarray) -> tf.Tensor:
+        """Of every image its score by `ensemble` and log p in evaluation mode, `[n, 2]`."""
+        evidence = self._ranking._gather(batch)
+        return tf.stack([self._ranking.tensor_score(evidence), evidence.log_prob], axis=1)
 
 
 @register

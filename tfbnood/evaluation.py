@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,6 +13,7 @@ from tfbnood.conditional import frozen_log_prob
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation_result import Bits, Evaluation, Row
+from tfbnood.evidence import EvidenceStatistic, scores_in_one_pass
 from tfbnood.images import as_images
 from tfbnood.metrics import estimates
 from tfbnood.pools import mix_rows
@@ -94,10 +95,17 @@ def evaluate(
         for share in shares
     }
     # A copy: the caller's object stays unfitted.
-    chosen = [one if _is_fitted(one) else copy.copy(one).fit(model, reference) for one in chosen]
-    labelled = dict(zip(_labels(chosen), chosen, strict=True))
+    fitted = [one if _is_fitted(one) else copy.copy(one).fit(model, reference) for one in chosen]
+    labelled = dict(zip(_labels(fitted), fitted, strict=True))
+    # One fitted before, elsewhere, may be of another model.
+    own = {
+        label
+        for (label, one), before in zip(labelled.items(), chosen, strict=True)
+        if one is not before or (detector is not None and one is detector.statistic)
+    }
+    alone = _alone(labelled, own, {"inliers": inliers, **sets}, progress)
     scores = {
-        label: _scores(statistic, inliers, sets, pools, progress)
+        label: _scores(statistic, alone.get(label), inliers, sets, pools, progress)
         for label, statistic in labelled.items()
     }
     rows = []
@@ -217,24 +225,48 @@ def _pool_rows(inliers: int, outliers: int, share: float, seed: int) -> np.ndarr
     return mix_rows(inliers, outliers, share, seed=seed)
 
 
+def _alone(
+    labelled: Mapping[str, Statistic],
+    of_the_model: Container[str],
+    sets: Mapping[str, np.ndarray],
+    progress: bool,
+) -> dict[str, dict[str, np.ndarray]]:
+    """By label and set, scores of the statistics of single images; those of one model share its passes."""
+    together = {
+        label: one
+        for label, one in labelled.items()
+        if label in of_the_model and isinstance(one, EvidenceStatistic)
+    }
+    scores: dict[str, dict[str, np.ndarray]] = {
+        label: {name: one.score(images, progress=progress) for name, images in sets.items()}
+        for label, one in labelled.items()
+        if one.scope == "image" and label not in together
+    }
+    for name, images in sets.items() if together else ():
+        found = scores_in_one_pass(list(together.values()), images, progress=progress)
+        for (label, one), column in zip(together.items(), found.T, strict=True):
+            scores.setdefault(label, {})[name] = one.checked(column)
+    return scores
+
+
 def _scores(
     statistic: Statistic,
+    alone: Mapping[str, np.ndarray] | None,
     inliers: np.ndarray,
     sets: Mapping[str, np.ndarray],
     pools: Mapping[tuple[str, float], np.ndarray],
     progress: bool,
 ) -> dict[tuple[str, float], np.ndarray]:
     """Scores of every pool's images; of the two pools at share 1, inliers first."""
-    alone = statistic.scope == "image"
-    apart: dict[str, np.ndarray] = {}
-    if alone or any(share == 1 for _, share in pools):
-        own = statistic.score(inliers, progress=progress)
-        for name, images in sets.items():
-            apart[name] = np.concatenate([own, statistic.score(images, progress=progress)])
+    if alone is None and any(share == 1 for _, share in pools):
+        both = {"inliers": inliers, **sets}
+        apart = {name: statistic.score(images, progress=progress) for name, images in both.items()}
+    else:
+        apart = dict(alone or {})
     scores = {}
     for (name, share), rows in pools.items():
         if alone or share == 1:  # Companions do not matter, or are known: nothing to score again.
-            scores[name, share] = apart[name][rows]
+            scores[name, share] = np.concatenate([apart["inliers"], apart[name]])[rows]
         else:
             pool = np.concatenate([inliers, sets[name]])[rows]
             scores[name, share] = statistic.score(pool, progress=progress)

@@ -6,7 +6,7 @@ detector that is exported takes them along as they are.
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,9 +17,11 @@ from tfbnood.conditional import frozen_log_prob
 from tfbnood.moments import image_moments
 from tfbnood.statistics import Statistic
 
-__all__ = ["Evidence", "EvidenceStatistic", "Need", "gatherer"]
+__all__ = ["NEEDS", "Evidence", "EvidenceStatistic", "Need", "gatherer", "scores_in_one_pass"]
 
 Need = Literal["pixels", "log_prob", "moments"]
+# Each has what those before it have.
+NEEDS: tuple[Need, ...] = ("pixels", "log_prob", "moments")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +96,21 @@ class EvidenceStatistic(Statistic):
         self._variables: dict[str, tf.Variable] = {}
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        return map_batches(
-            lambda batch: self.tensor_score(self._gather(batch)),
-            images,
-            description=self.name,
-            progress=getattr(self, "_progress", False),
-        ).astype(np.float64)
+        progress = getattr(self, "_progress", False)
+        return scores_in_one_pass([self], images, progress=progress)[:, 0]
+
+
+def scores_in_one_pass(
+    statistics: Sequence[EvidenceStatistic], images: np.ndarray, *, progress: bool = False
+) -> np.ndarray:
+    """Scores of statistics that were fitted to one model, float64 `[n, statistics]`."""
+    widest = max(statistics, key=lambda one: NEEDS.index(one.need))
+
+    def scores(batch):
+        evidence = widest._gather(batch)
+        return tf.stack([one.tensor_score(evidence) for one in statistics], axis=1)
+
+    description = ", ".join(one.name for one in statistics)
+    return map_batches(scores, images, description=description, progress=progress).astype(
+        np.float64
+    )

@@ -68,7 +68,7 @@ class LogProb(EvidenceStatistic):
 
 
 @register
-class TPerm(_LikelihoodStatistic):
+class TPerm(EvidenceStatistic):
     """T_perm = |#{i: log p(xᵢ) ≤ log p(x)} − N/2| over N reference images: too unlikely or too likely.
 
     Args:
@@ -83,18 +83,19 @@ class TPerm(_LikelihoodStatistic):
     """
 
     name = "t_perm"
-    scope = "image"
+    need = "log_prob"
 
     def __init__(self, *, reference_images: int = 2048):
         self.reference_images = reference_images
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
-        self.sorted_ = np.sort(self._log_prob(sample_of(reference, self.reference_images)))
+        log_probs = _LogProb(model)(sample_of(reference, self.reference_images))
+        self.sorted_ = np.sort(log_probs).astype(np.float32)
 
-    def _score(self, images: np.ndarray) -> np.ndarray:
-        below = np.searchsorted(self.sorted_, self._log_prob(images, self._progress), side="right")
-        return np.abs(below - len(self.sorted_) / 2)
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        below = tf.searchsorted(self.sorted_, evidence.log_prob, side="right")
+        return tf.abs(tf.cast(below, tf.float32) - len(self.sorted_) / 2)
 
 
 class _SeveralModels(Statistic):

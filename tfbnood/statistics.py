@@ -101,7 +101,11 @@ class Statistic(abc.ABC):
         self._progress = progress
         images = as_images(images, self.image_shape_)
         with np.errstate(invalid="ignore"):  # Said below, in a sentence.
-            scores = np.asarray(self._score(images), np.float64)
+            return self.checked(self._score(images))
+
+    def checked(self, scores: Any) -> np.ndarray:
+        """The scores as float64, if all are finite."""
+        scores = np.asarray(scores, np.float64)
         if not np.isfinite(scores).all():
             raise StatisticError(
                 f"{self.name} gave scores that are not finite for {np.sum(~np.isfinite(scores))} of {len(scores)} "
