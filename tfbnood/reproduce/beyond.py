@@ -82,7 +82,8 @@ def batches_table(study: Mapping[str, Any]) -> Table:
     share = f"{found['share_of_outliers']:.0%}"
     names = [kind if kind in ("fresh", "one class only") else f"{share} {kind}" for kind in kinds]
     lines = [[f"batches of {found['images_a_batch']} with p ≤ {found['level']:.0%}", *names]]
-    for test, shares in {**study.get("mmd", {}), **found["found"]}.items():
+    tests = {**study.get("mmd", {}), **found["found"], **study.get("batch_means", {})}
+    for test, shares in tests.items():
         lines.append([test, *(f"{shares[kind]:.0%}" for kind in kinds)])
     return lines
 

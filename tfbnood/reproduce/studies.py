@@ -62,6 +62,8 @@ class Study:
         return f"{self.data}_{self.model}"
 
 
+_BATCHES = ("batches", "batch_means", "mmd")
+
 # Stages by what they are for. Tables and figures are views of the same stages, so that nothing is measured twice.
 NEEDS: dict[str, tuple[str, ...]] = {
     "table1": ("bits",),
@@ -73,12 +75,12 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "figure3": ("shares",),
     "figure4": ("fooled",),
     "figure5": ("fooled",),
-    "beyond": ("statistics", "batches", "mmd", "deltas", "speed", "draws", "ratio"),
+    "beyond": ("statistics", *_BATCHES, "deltas", "speed", "draws", "ratio"),
 }
 
 _PAPER = ("bits", "statistics", "deltas", "shares", "waic")
-_FIRST = (*_PAPER, "batches", "mmd", "speed", "draws", "ratio")
-_COLOUR = (*_PAPER, "batches", "mmd", "speed", "fooled")
+_FIRST = (*_PAPER, *_BATCHES, "speed", "draws", "ratio")
+_COLOUR = (*_PAPER, *_BATCHES, "speed", "fooled")
 _FOOLED_GREY = ("statistics", "deltas", "speed", "fooled")
 
 SCALES: dict[str, tuple[Study, ...]] = {

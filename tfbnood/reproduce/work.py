@@ -7,7 +7,7 @@ import math
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class Work:
             "shares": self._shares,
             "fooled": self._fooled,
             "batches": self._batch_tests,
+            "batch_means": self._batch_means,
             "mmd": self._mmd,
             "speed": self._speed,
             "draws": self._draws,
@@ -303,28 +304,59 @@ class Work:
         }
 
     def _batch_tests(self) -> Any:
-        """Shares of batches with p ≤ 5 %, by test and kind of batch."""
+        """Shares of batches with p ≤ 5 %, by test of the images' p-values and kind of batch."""
         kinds = dict(self._kinds_of_batches())
-        tests = dict(self._tests())
+        detector = Detector(self.model, "ensemble", reference=self.dataset.train)
+        detector.calibrate(self.dataset.calibration)
+        assert detector.calibration is not None
+        null = detector.calibration.null_of_images(1)
+
+        def p_value_by(test: str) -> Callable[[np.ndarray], float]:
+            return lambda scores: batch_p_value(scores, null, test)
+
+        scores = {kind: [detector.score(batch) for batch in found] for kind, found in kinds.items()}
         return {
             "images_a_batch": BATCH,
             "share_of_outliers": SHARE,
             "level": LEVEL,
             "batches": {kind: len(found) for kind, found in kinds.items()},
             "found": {
-                test: {
-                    kind: float(np.mean([p_value(batch) <= LEVEL for batch in found]))
-                    for kind, found in kinds.items()
+                f"{test} of ensemble": {
+                    kind: _share_found(found, p_value_by(test)) for kind, found in scores.items()
                 }
-                for test, p_value in tests.items()
+                for test in BATCH_TESTS
             },
         }
 
+    def _batch_means(self) -> Any:
+        """The same for the mean of statistics of whole batches, on the same batches."""
+        held_out = self.dataset.calibration
+        groups = [
+            held_out[BATCH * index : BATCH * (index + 1)]
+            for index in range(min(200, len(held_out) // BATCH))
+        ]
+        chosen = [("bn_delta", {"mixing": "moments"}), ("typicality", {})]
+        if hasattr(self.model, "encode"):
+            chosen.append(("latent_fit", {}))
+        kinds = dict(self._kinds_of_batches())
+        shares = {}
+        for name, config in chosen:
+            statistic = statistics.get(name, **config).fit(self.model, self.dataset.train)
+            null = np.array([statistic.score(group).mean() for group in groups])
+
+            def p_value(batch, statistic=statistic, null=null):
+                return float(conformal_p_values(statistic.score(batch).mean(), null))
+
+            shares[f"mean of {name}"] = {
+                kind: _share_found(found, p_value) for kind, found in kinds.items()
+            }
+        return shares
+
     def _mmd(self) -> Any:
-        """The same for the usual drift test on the same batches."""
+        """The same for the usual drift test."""
         reference = sample_of(self.dataset.train, 2000)
         shares = {
-            kind: float(np.mean([mmd_p_value(batch, reference) <= LEVEL for batch in found]))
+            kind: _share_found(found, lambda batch: mmd_p_value(batch, reference))
             for kind, found in self._kinds_of_batches()
         }
         return {"MMD on pixels": shares}
@@ -356,38 +388,9 @@ class Work:
                 ],
             )
 
-    def _tests(self) -> Iterator[tuple[str, Callable[[np.ndarray], float]]]:
-        held_out = self.dataset.calibration
-        image = Detector(self.model, "ensemble", reference=self.dataset.train).calibrate(held_out)
-        scores: dict[int, np.ndarray] = {}  # Every test looks at the same batches.
 
-        def of_images(test):
-            def p_value(batch):
-                if id(batch) not in scores:
-                    scores[id(batch)] = image.score(batch)
-                return batch_p_value(scores[id(batch)], image.calibration.null_of_images(1), test)
-
-            return p_value
-
-        for test in BATCH_TESTS:
-            yield f"{test} of ensemble", of_images(test)
-        others = [("bn_delta", {"mixing": "moments"}), ("typicality", {})]
-        if hasattr(self.model, "encode"):
-            others.append(("latent_fit", {}))
-        for name, config in others:
-            statistic = statistics.get(name, **config).fit(self.model, self.dataset.train)
-            groups = min(200, len(held_out) // BATCH)
-            null = np.array(
-                [
-                    statistic.score(held_out[BATCH * index : BATCH * (index + 1)]).mean()
-                    for index in range(groups)
-                ]
-            )
-
-            def p_value(batch, statistic=statistic, null=null):
-                return float(conformal_p_values(statistic.score(batch).mean(), null))
-
-            yield f"mean of {name}", p_value
+def _share_found(batches: Sequence[np.ndarray], p_value: Callable[[np.ndarray], float]) -> float:
+    return float(np.mean([p_value(batch) <= LEVEL for batch in batches]))
 
 
 def _rounded(values: np.ndarray) -> list[float]:
