@@ -103,9 +103,9 @@ def evaluate(
         for (label, one), before in zip(labelled.items(), chosen, strict=True)
         if one is not before or (detector is not None and one is detector.statistic)
     }
-    alone = _alone(labelled, own, {"inliers": inliers, **sets}, progress)
+    apart = _scores_apart(labelled, own, {"inliers": inliers, **sets}, 1.0 in shares, progress)
     scores = {
-        label: _scores(statistic, alone.get(label), inliers, sets, pools, progress)
+        label: _scores(statistic, apart.get(label, {}), inliers, sets, pools, progress)
         for label, statistic in labelled.items()
     }
     rows = []
@@ -225,47 +225,47 @@ def _pool_rows(inliers: int, outliers: int, share: float, seed: int) -> np.ndarr
     return mix_rows(inliers, outliers, share, seed=seed)
 
 
-def _alone(
+def _scores_apart(
     labelled: Mapping[str, Statistic],
     of_the_model: Container[str],
     sets: Mapping[str, np.ndarray],
+    pure: bool,
     progress: bool,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """By label and set, scores of the statistics of single images; those of one model share its passes."""
+    """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
+
+    Statistics of single images that were fitted to the same model share its passes.
+    """
     together = {
         label: one
         for label, one in labelled.items()
         if label in of_the_model and isinstance(one, EvidenceStatistic)
     }
-    scores: dict[str, dict[str, np.ndarray]] = {
-        label: {name: one.score(images, progress=progress) for name, images in sets.items()}
-        for label, one in labelled.items()
-        if one.scope == "image" and label not in together
-    }
+    scores: dict[str, dict[str, np.ndarray]] = {label: {} for label in together}
     for name, images in sets.items() if together else ():
         found = scores_in_one_pass(list(together.values()), images, progress=progress)
         for (label, one), column in zip(together.items(), found.T, strict=True):
-            scores.setdefault(label, {})[name] = one.checked(column)
+            scores[label][name] = one.checked(column)
+    for label, statistic in labelled.items():
+        if label not in together and (pure or statistic.scope == "image"):
+            scores[label] = {
+                name: statistic.score(images, progress=progress) for name, images in sets.items()
+            }
     return scores
 
 
 def _scores(
     statistic: Statistic,
-    alone: Mapping[str, np.ndarray] | None,
+    apart: Mapping[str, np.ndarray],
     inliers: np.ndarray,
     sets: Mapping[str, np.ndarray],
     pools: Mapping[tuple[str, float], np.ndarray],
     progress: bool,
 ) -> dict[tuple[str, float], np.ndarray]:
     """Scores of every pool's images; of the two pools at share 1, inliers first."""
-    if alone is None and any(share == 1 for _, share in pools):
-        both = {"inliers": inliers, **sets}
-        apart = {name: statistic.score(images, progress=progress) for name, images in both.items()}
-    else:
-        apart = dict(alone or {})
     scores = {}
     for (name, share), rows in pools.items():
-        if alone or share == 1:  # Companions do not matter, or are known: nothing to score again.
+        if share == 1 or statistic.scope == "image":  # Companions are known, or do not matter.
             scores[name, share] = np.concatenate([apart["inliers"], apart[name]])[rows]
         else:
             pool = np.concatenate([inliers, sets[name]])[rows]
