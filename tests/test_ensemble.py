@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from tfbnood import statistics
 from tfbnood.data import load
-from tfbnood.ensemble import Ensemble
+from tfbnood.ensemble import Ensemble, normal_scores
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
 
@@ -49,11 +49,11 @@ def test_members_are_fitted_to_one_half_and_the_mixture_to_the_other(ensemble, d
 def test_normal_scores_are_ranks_inside_and_logarithms_outside(ensemble, digits):
     scores = np.stack([member.score(digits.train) for member in ensemble._members], axis=1)
     normal = ensemble._normal_scores(tf.constant(scores, tf.float32)).numpy()
-    knots, heights = ensemble.values_[2], ensemble.normal_scores_[2]
+    knots = ensemble.values_[2]
+    heights = norm.ppf((np.arange(len(knots)) + 0.5) / len(knots))
     inside = (scores[:, 2] >= knots[0]) & (scores[:, 2] <= knots[-1])
     expected = np.interp(scores[inside, 2], knots, heights)
     np.testing.assert_allclose(normal[inside, 2], expected, atol=1e-3)
-    assert heights[-1] == pytest.approx(norm.ppf(1 - 0.5 / len(knots)), rel=1e-5)
     far = np.tile(np.median(scores, axis=0), (3, 1))
     slope = ensemble.slopes_[2, 1]
     far[:, 2] = knots[-1] + np.array([0, 1, 100]) / slope
@@ -73,6 +73,28 @@ def test_density_is_scikit_learn_s(ensemble):
     np.testing.assert_allclose(ensemble._log_density(points), expected, rtol=1e-4, atol=1e-3)
 
 
+def test_score_is_how_unusual_and_half_of_how_unlikely(ensemble, digits):
+    images = np.concatenate([digits.test[:20], 255 - digits.test[:20]])
+    members = np.stack([member.score(images) for member in ensemble._members], axis=1)
+    points = ensemble._normal_scores(tf.constant(members, tf.float32)).numpy()
+    unusual = 1.5 * (points[:, 4] + points[:, 5]) - ensemble._log_density(points).numpy()
+    unlikely = points[:, 2] + points[:, 3]
+    summaries = tf.constant(np.stack([unusual, unlikely], axis=1), tf.float32)
+    tables = ensemble.summary_values_, ensemble.summary_slopes_
+    first, second = normal_scores(summaries, *tables).numpy().T
+    expected = first + 0.5 * np.maximum(0, second)
+    assert 0.1 < np.mean(second > 0) < 0.95
+    np.testing.assert_allclose(ensemble.score(images), expected, rtol=1e-3, atol=1e-3)
+    assert len(tables[0]) == 2
+
+
+def test_without_a_likelihood_only_how_unusual_counts(digits):
+    ensemble = Ensemble(components=1).fit(None, digits.train)
+    assert ensemble.summary_values_.shape[0] == 1
+    outliers = ensemble.score(255 - digits.test[:20])
+    assert np.median(outliers) > ensemble.score(digits.test).max()
+
+
 def test_it_is_better_than_its_members_are_on_average(ensemble, digits):
     # This model's weights are random: half of the members know nothing, and the others must prevail.
     is_ood = np.repeat([False, True], 100)
@@ -82,7 +104,7 @@ def test_it_is_better_than_its_members_are_on_average(ensemble, digits):
         assert auroc(is_ood, ensemble.score(pool)) > np.mean(members)
 
 
-@pytest.mark.parametrize("member", ["bn_delta", "typicality", "ensemble", "t_perm"])
+@pytest.mark.parametrize("member", ["bn_delta", "typicality", "ensemble", "reconstruction"])
 def test_members_must_be_of_single_images_in_tensorflow(member):
     with pytest.raises(StatisticError, match=f"members must be .*Received: '{member}'"):
         Ensemble(members=["log_prob", member])

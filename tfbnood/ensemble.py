@@ -1,4 +1,4 @@
-"""Several statistics of single images as one: their joint density in-distribution, and how high they are."""
+"""Several statistics of single images as one: how unusual they are together, and how unlikely the image is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,16 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood import statistics
-from tfbnood.batching import map_batches
 from tfbnood.errors import StatisticError
-from tfbnood.evidence import Evidence, EvidenceStatistic, Need
+from tfbnood.evidence import NEEDS, Evidence, EvidenceStatistic, Need, scores_in_one_pass
 from tfbnood.moments import batch_normalizations
 from tfbnood.statistics import Statistic, register
 
 __all__ = ["Ensemble"]
 
-_NEEDS: tuple[Need, ...] = ("pixels", "log_prob", "moments")
 _QUANTILES = 201
+_UNLIKELY = 0.5  # its weight beside how unusual an image is
 
 
 @register
@@ -24,10 +23,14 @@ class Ensemble(EvidenceStatistic):
     """One score of several statistics, in one pass.
 
     Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
-    with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
-    the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
-    `bn_moments` are added: `−log p(g) + weight · Σ g`, summed over those members, or over all where there are none. The
-    others are not: a likelihood, or a distance of pixels, is as often too low as too high.
+    with the logarithm of the distance. Two summaries of them become normal scores a and b in the same way, and the
+    ensemble's score is `a + ½ max(0, b)`:
+
+    - a, how unusual: `−log p(g) + weight · Σ g`. A Gaussian mixture p(g) over the joint scores tells unusual
+      combinations, as in the density of states; it forgets that far away means out-of-distribution, so that the scores
+      of `bn_moments` are added, or all where there are none. The others are not: a likelihood, or a distance of pixels,
+      is as often too low as too high.
+    - b, how unlikely: the sum over `log_prob` and `complexity`, where they are members. Only too unlikely counts.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
@@ -36,9 +39,9 @@ class Ensemble(EvidenceStatistic):
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca` and
             `pixel_knn`.
-        components: of the mixture. Defaults to 10.
-        weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
-            pseudo-outliers (docs/statistics.md).
+        components: of the mixture. Defaults to 20.
+        weight: of the sum of normal scores. Defaults to 1.5; with `components`, the members of the sums and the ½ it
+            was chosen on pseudo-outliers (docs/statistics.md).
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
@@ -60,7 +63,7 @@ class Ensemble(EvidenceStatistic):
         self,
         *,
         members: Sequence[str | Sequence] | None = None,
-        components: int = 10,
+        components: int = 20,
         weight: float = 1.5,
         reference_images: int = 3000,
         seed: int = 0,
@@ -91,23 +94,21 @@ class Ensemble(EvidenceStatistic):
             member.fit(model, reference[order[:half]])
         self._restore(model)
         images = reference[order[half:]][: self.reference_images]
-        scores = map_batches(lambda batch: self._member_scores(self._gather(batch)), images).astype(
-            np.float64
-        )
-        self.values_, self.normal_scores_ = _tables(scores)
-        self.slopes_ = _end_slopes(scores)
-        normal_scores = self._normal_scores(tf.constant(scores, tf.float32)).numpy()
+        scores = scores_in_one_pass(self._members, images)
+        self.values_, self.slopes_ = tables(scores)
+        points = self._normal_scores(tf.constant(scores, tf.float32))
         mixture = GaussianMixture(
             min(self.components, max(1, len(images) // 50)),
             reg_covar=1e-2,  # Ties make members of few values; no component may shrink onto them.
             random_state=self.seed,
-        ).fit(normal_scores)
+        ).fit(points.numpy())
         self.log_weights_ = np.log(mixture.weights_).astype(np.float32)
         self.means_ = mixture.means_.astype(np.float32)
         self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
+        self.summary_values_, self.summary_slopes_ = tables(self._summaries(points).numpy())
 
     def _restore(self, model: Any) -> None:
-        self.need = max((member.need for member in self._members), key=_NEEDS.index)
+        self.need = max((member.need for member in self._members), key=NEEDS.index)
         super()._restore(model)
 
     @property
@@ -115,21 +116,28 @@ class Ensemble(EvidenceStatistic):
         return [variable for member in self._members for variable in member.variables]
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        normal_scores = self._normal_scores(self._member_scores(evidence))
-        summed = [index for index, one in enumerate(self._members) if one.need == "moments"]
-        height = tf.gather(normal_scores, summed, axis=1) if summed else normal_scores
-        return self.weight * tf.reduce_sum(height, axis=1) - self._log_density(normal_scores)
+        summaries = self._summaries(self._normal_scores(self._member_scores(evidence)))
+        levels = normal_scores(summaries, self.summary_values_, self.summary_slopes_)
+        return levels[:, 0] + _UNLIKELY * tf.reduce_sum(tf.nn.relu(levels[:, 1:]), axis=1)
 
     def _member_scores(self, evidence: Evidence) -> tf.Tensor:
         scores = [member.tensor_score(evidence) for member in self._members]
         return tf.stack(scores, axis=1)
 
     def _normal_scores(self, scores: tf.Tensor) -> tf.Tensor:
-        columns = [
-            _interpolated(scores[:, index], self.values_[index], self.normal_scores_[index], slopes)
-            for index, slopes in enumerate(self.slopes_)
-        ]
-        return tf.stack(columns, axis=1)
+        return normal_scores(scores, self.values_, self.slopes_)
+
+    def _summaries(self, points: tf.Tensor) -> tf.Tensor:
+        """How unusual, and how unlikely where a member tells, `[n, 1 or 2]`."""
+        unusual = self.weight * self._sum("moments", points) - self._log_density(points)
+        if not any(member.need == "log_prob" for member in self._members):
+            return unusual[:, None]
+        return tf.stack([unusual, self._sum("log_prob", points)], axis=1)
+
+    def _sum(self, need: Need, points: tf.Tensor) -> tf.Tensor:
+        """Sum over the members of that need, or over all where there are none."""
+        chosen = [index for index, member in enumerate(self._members) if member.need == need]
+        return tf.reduce_sum(tf.gather(points, chosen, axis=1) if chosen else points, axis=1)
 
     def _log_density(self, points: tf.Tensor) -> tf.Tensor:
         """Log density of the mixture up to a constant, `[n]`."""
@@ -180,23 +188,32 @@ def _member(description: str | Sequence) -> EvidenceStatistic:
     return member
 
 
-def _tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By member, quantiles of its values and their normal scores, `[members, quantiles]`."""
-    from scipy.stats import norm
-
+def tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What `normal_scores` needs of `[n, m]` values: quantiles `[m, q]`, and slopes at both ends `[m, 2]`."""
     count = min(_QUANTILES, len(scores))
-    shares = (np.arange(count) + 0.5) / count
-    values = np.quantile(scores, shares, axis=0).T
-    return values.astype(np.float32), np.tile(norm.ppf(shares), (len(values), 1)).astype(np.float32)
-
-
-def _end_slopes(scores: np.ndarray) -> np.ndarray:
-    """By member, normal scores a unit of the value near both ends, `[members, 2]`."""
+    values = np.quantile(scores, _shares(count), axis=0).T
     low, lower, higher, high = np.quantile(scores, (0.01, 0.1, 0.9, 0.99), axis=0)
     span = 2.326 - 1.282  # what these quantiles are apart in normal scores
     tiny = 1e-6 * (1 + np.abs(scores).max(axis=0))
-    slopes = np.stack([lower - low, high - higher], axis=1)
-    return (span / np.maximum(slopes, tiny[:, None])).astype(np.float32)
+    widths = np.stack([lower - low, high - higher], axis=1)
+    slopes = span / np.maximum(widths, tiny[:, None])
+    return values.astype(np.float32), slopes.astype(np.float32)
+
+
+def normal_scores(values: tf.Tensor, knots: np.ndarray, slopes: np.ndarray) -> tf.Tensor:
+    """Normal scores of `[n, m]` values by their rank among those that the tables were made of."""
+    from scipy.stats import norm
+
+    heights = norm.ppf(_shares(knots.shape[1])).astype(np.float32)
+    columns = [
+        _interpolated(values[:, index], knots[index], heights, slopes[index])
+        for index in range(len(knots))
+    ]
+    return tf.stack(columns, axis=1)
+
+
+def _shares(count: int) -> np.ndarray:
+    return (np.arange(count) + 0.5) / count
 
 
 def _interpolated(

@@ -81,16 +81,19 @@ def _bits_table(beyond: dict[str, Any]) -> str:
 
 
 def _choices(statistic: str, name: str) -> list[str]:
-    """Choices by mean AUROC, the best first; a column a data set. Nothing before the tool was run."""
+    """Choices, the best first; a column a detector. Nothing before the tool was run."""
     if not (RESULTS / name).is_file():
         return []
     result = _read(name)
-    means, worst = result["mean_auroc"], result.get("worst_shortfall", {})
+    means, below = result["mean_auroc"], result.get("below_the_best_member", {})
     sets = list(next(iter(means.values())))
-    table = [["choice", *sets, *(["at worst below a member"] if worst else [])]]
-    for label, of in sorted(means.items(), key=lambda item: -sum(item[1].values())):
+    table = [["choice", *sets, *(["below the best member", "at worst"] if below else [])]]
+    for label, of in sorted(
+        means.items(),
+        key=lambda item: below[item[0]]["mean"] if below else -sum(item[1].values()),
+    ):
         cells = [f"{of[one]:.3f}" for one in sets]
-        table.append([label, *cells, *([f"{worst[label]:.3f}"] if worst else [])])
+        table.append([label, *cells, *(f"{value:.3f}" for value in below.get(label, {}).values())])
     return [f"**Choice of `{statistic}`**, mean AUROC on pseudo-outliers:", as_markdown(table)]
 
 
