@@ -1,4 +1,4 @@
-"""Several statistics of single images as one: how unusual they are together, and how unlikely the image is."""
+"""Several statistics of single images as one: their joint density in-distribution, and how high they are."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from tfbnood import statistics
 from tfbnood.errors import StatisticError
-from tfbnood.evidence import NEEDS, Evidence, EvidenceStatistic, Need, scores_in_one_pass
+from tfbnood.evidence import NEEDS, Evidence, EvidenceStatistic, scores_in_one_pass
 from tfbnood.moments import batch_normalizations
 from tfbnood.statistics import Statistic, register
 
 __all__ = ["Ensemble"]
 
 _QUANTILES = 201
-_UNLIKELY = 0.5  # its weight beside how unusual an image is
 
 
 @register
@@ -23,14 +22,10 @@ class Ensemble(EvidenceStatistic):
     """One score of several statistics, in one pass.
 
     Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
-    with the logarithm of the distance. Two summaries of them become normal scores a and b in the same way, and the
-    ensemble's score is `a + ½ max(0, b)`:
-
-    - a, how unusual: `−log p(g) + weight · Σ g`. A Gaussian mixture p(g) over the joint scores tells unusual
-      combinations, as in the density of states; it forgets that far away means out-of-distribution, so that the scores
-      of `bn_moments` are added, or all where there are none. The others are not: a likelihood, or a distance of pixels,
-      is as often too low as too high.
-    - b, how unlikely: the sum over `log_prob` and `complexity`, where they are members. Only too unlikely counts.
+    with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
+    the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
+    `bn_moments` are added: `−log p(g) + weight · Σ g`, summed over those members, or over all where there are none. The
+    others are not: a likelihood, or a distance of pixels, is as often too low as too high.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
@@ -39,9 +34,9 @@ class Ensemble(EvidenceStatistic):
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca` and
             `pixel_knn`.
-        components: of the mixture. Defaults to 20.
-        weight: of the sum of normal scores. Defaults to 1.5; with `components`, the members of the sums and the ½ it
-            was chosen on pseudo-outliers (docs/statistics.md).
+        components: of the mixture. Defaults to 10.
+        weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
+            pseudo-outliers (docs/statistics.md).
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
@@ -63,7 +58,7 @@ class Ensemble(EvidenceStatistic):
         self,
         *,
         members: Sequence[str | Sequence] | None = None,
-        components: int = 20,
+        components: int = 10,
         weight: float = 1.5,
         reference_images: int = 3000,
         seed: int = 0,
@@ -105,7 +100,6 @@ class Ensemble(EvidenceStatistic):
         self.log_weights_ = np.log(mixture.weights_).astype(np.float32)
         self.means_ = mixture.means_.astype(np.float32)
         self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
-        self.summary_values_, self.summary_slopes_ = tables(self._summaries(points).numpy())
 
     def _restore(self, model: Any) -> None:
         self.need = max((member.need for member in self._members), key=NEEDS.index)
@@ -116,9 +110,10 @@ class Ensemble(EvidenceStatistic):
         return [variable for member in self._members for variable in member.variables]
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        summaries = self._summaries(self._normal_scores(self._member_scores(evidence)))
-        levels = normal_scores(summaries, self.summary_values_, self.summary_slopes_)
-        return levels[:, 0] + _UNLIKELY * tf.reduce_sum(tf.nn.relu(levels[:, 1:]), axis=1)
+        points = self._normal_scores(self._member_scores(evidence))
+        summed = [index for index, one in enumerate(self._members) if one.need == "moments"]
+        height = tf.gather(points, summed, axis=1) if summed else points
+        return self.weight * tf.reduce_sum(height, axis=1) - self._log_density(points)
 
     def _member_scores(self, evidence: Evidence) -> tf.Tensor:
         scores = [member.tensor_score(evidence) for member in self._members]
@@ -126,18 +121,6 @@ class Ensemble(EvidenceStatistic):
 
     def _normal_scores(self, scores: tf.Tensor) -> tf.Tensor:
         return normal_scores(scores, self.values_, self.slopes_)
-
-    def _summaries(self, points: tf.Tensor) -> tf.Tensor:
-        """How unusual, and how unlikely where a member tells, `[n, 1 or 2]`."""
-        unusual = self.weight * self._sum("moments", points) - self._log_density(points)
-        if not any(member.need == "log_prob" for member in self._members):
-            return unusual[:, None]
-        return tf.stack([unusual, self._sum("log_prob", points)], axis=1)
-
-    def _sum(self, need: Need, points: tf.Tensor) -> tf.Tensor:
-        """Sum over the members of that need, or over all where there are none."""
-        chosen = [index for index, member in enumerate(self._members) if member.need == need]
-        return tf.reduce_sum(tf.gather(points, chosen, axis=1) if chosen else points, axis=1)
 
     def _log_density(self, points: tf.Tensor) -> tf.Tensor:
         """Log density of the mixture up to a constant, `[n]`."""
