@@ -292,3 +292,12 @@ def test_a_detector_of_pixels_alone_is_exported_without_likelihoods(digits, tmp_
     np.testing.assert_allclose(
         score(served, digits.test[:4])["score"], raw.score(digits.test[:4]), rtol=1e-4, atol=1e-3
     )
+
+
+def test_t_perm_is_exported_too(detector, digits, tmp_path):
+    ranked = tfbnood.Detector(detector.model, "t_perm", reference=digits.train)
+    version = ranked.calibrate(digits.calibration).export(tmp_path / "ranked")
+    found = score(tf.saved_model.load(str(version)), digits.test[:40])["score"]
+    # Likelihoods that differ in their last bits may change places with a neighbour.
+    np.testing.assert_allclose(found, ranked.score(digits.test[:40]), atol=2)
+    assert len(np.unique(found)) > 10
