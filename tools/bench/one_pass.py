@@ -1,0 +1,61 @@
+"""Images a second of several statistics of single images, each in a pass of its own and all in one pass, in one run.
+
+    .venv/bin/python tools/bench/one_pass.py fashion_mnist_vae --out results/bench_one_pass.json
+
+`tfbnood.evaluate` scores them in one. Both ways take turns; random pixels do, since time does not depend on them.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import tfbnood
+from tfbnood.evidence import EvidenceStatistic, scores_in_one_pass
+from tfbnood.files import write_json
+from tfbnood.provenance import machine, versions
+
+NAMES = ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm", "pixel_pca", "pixel_knn")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", help="detector under savedmodels/")
+    parser.add_argument("--n", type=int, default=512, help="images a turn (default: 512)")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--out", help="result file, JSON")
+    arguments = parser.parse_args()
+    model = tfbnood.load(arguments.name).model
+    shape = (arguments.n, *model.image_shape)
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    fitted: list[EvidenceStatistic] = []
+    for name in NAMES:
+        statistic = tfbnood.statistics.get(name).fit(model, images)
+        assert isinstance(statistic, EvidenceStatistic)
+        fitted.append(statistic)
+    ways: dict[str, Callable[[], object]] = {
+        "a pass each": lambda: [one.score(images) for one in fitted],
+        "one pass": lambda: scores_in_one_pass(fitted, images),
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(arguments.turns + 1):
+        for way, score in ways.items():
+            began = time.perf_counter()
+            score()
+            if turn:  # The first one compiles.
+                seconds[way].append(time.perf_counter() - began)
+    rates = {way: arguments.n / statistics.median(times) for way, times in seconds.items()}
+    ratio = rates["one pass"] / rates["a pass each"]
+    for way, rate in rates.items():
+        print(f"{way}: {rate:.0f} images a second")
+    print(f"ratio: {ratio:.2f}")
+    if arguments.out:
+        result = {"detector": arguments.name, "statistics": NAMES, "images": arguments.n}
+        result |= {"images_a_second": rates, "ratio": ratio}
+        write_json(arguments.out, {**result, "versions": versions(), "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()
