@@ -91,10 +91,11 @@ class TPerm(EvidenceStatistic):
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
         log_probs = _LogProb(model)(sample_of(reference, self.reference_images))
-        self.sorted_ = np.sort(log_probs).astype(np.float32)
+        self.sorted_ = np.sort(log_probs)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        below = tf.searchsorted(self.sorted_, evidence.log_prob, side="right")
+        known = tf.cast(self.sorted_, tf.float32)  # which all of them were
+        below = tf.searchsorted(known, evidence.log_prob, side="right")
         return tf.abs(tf.cast(below, tf.float32) - len(self.sorted_) / 2)
 
 
