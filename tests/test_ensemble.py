@@ -57,7 +57,9 @@ def test_normal_scores_are_ranks_inside_and_logarithms_outside(ensemble, digits)
     far = np.tile(np.median(scores, axis=0), (3, 1))
     slope = ensemble.slopes_[2, 1]
     far[:, 2] = knots[-1] + np.array([0, 1, 100]) / slope
-    grown = ensemble._normal_scores(tf.constant(far, tf.float32)).numpy()[:, 2] - heights[-1]
+    reached = ensemble._normal_scores(tf.constant(far, tf.float32)).numpy()[:, 2]
+    assert reached[0] == pytest.approx(norm.ppf(1 - 0.5 / len(knots)), rel=1e-5)
+    grown = reached - heights[-1]
     np.testing.assert_allclose(grown, np.log1p([0, 1, 100]), rtol=1e-2, atol=1e-2)
 
 

@@ -225,7 +225,9 @@ def test_beyond_has_every_stage(everything):
     assert study["speed"]["ratio"] > 1
     assert set(study["mmd"]["MMD on pixels"]) == {"fresh", "rotation", "inverted"}
     text = (out / "beyond.md").read_text()
-    assert "| MMD on pixels |" in text
+    assert {"mean of bn_delta", "mean of typicality"} <= set(study["batch_means"])
+    for test in ("MMD on pixels", "simes of ensemble", "mean of bn_delta"):
+        assert f"| {test} |" in text
     assert "Mixing moments instead of samples" in text
     assert {row["contamination"] for row in study["statistics"]["rows"]} == {1.0, 0.2, 0.05}
     assert "likelihood_ratio" in study["ratio"]["statistics"]
