@@ -29,6 +29,7 @@ CONFIGS = {
     "latent_fit": {"projections": 8, "group_size": 16},
     "pixel_pca": {"components": 10},
     "pixel_knn": {"reference_images": 200},
+    "pretext": {},
 }
 
 

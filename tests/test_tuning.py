@@ -560,3 +560,11 @@ def test_the_choices_of_the_command_are_those_of_the_module():
 )
 def test_the_default_preset_is_one_for_such_images(shape, preset):
     assert tuning._preset_for(*shape) == preset
+
+
+def test_nothing_is_judged_on_the_pseudo_outliers_that_it_was_trained_on():
+    assert not tuning._judge("auto").pretext
+    assert tuning._judge("pixel_pca").name == "pixel_pca"
+    for name, settings in tuning.CANDIDATES:
+        assert name != "pretext"
+        assert getattr(get(name, **settings), "pretext", False) is False

@@ -151,15 +151,15 @@ class BnDeltaGrouped(_BatchNormStatistic):
         self.batch_size = batch_size
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        self._ranking = Ensemble()
-        self._ranking.fit(model, reference)
+        self._ranking = Ensemble(pretext=False)
+        self._ranking.fit(model, reference, progress=self._progress)
         self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
 
     def get_state(self) -> dict[str, np.ndarray]:
         return {**self._ranking.get_state(), **super().get_state()}
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
-        self._ranking = Ensemble()
+        self._ranking = Ensemble(pretext=False)
         self._ranking.set_state(model, state)
         super().set_state(model, {"image_shape_": state["image_shape_"]})
 
@@ -215,6 +215,7 @@ class BnMoments(_BatchNormStatistic, EvidenceStatistic):
 
     name = "bn_moments"
     need = "moments"
+    one_sided = True
     large = ("mean_", "scale_", "components_")
 
     def __init__(
@@ -244,7 +245,7 @@ class BnMoments(_BatchNormStatistic, EvidenceStatistic):
             lambda batch: self._moments(self._gather(batch)),
             sample_of(reference, self.reference_images, self.seed),
             description=f"{self.name} of reference images",
-            progress=getattr(self, "_progress", False),
+            progress=self._progress,
         )
         self.mean_ = moments.mean(axis=0)
         # A channel that is the same in all reference images must not divide by nothing.

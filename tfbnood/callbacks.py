@@ -29,7 +29,8 @@ class OodEvaluation(keras.callbacks.Callback):
         inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255.
         outliers: out-of-distribution images by name.
         every: epochs from one evaluation to the next; the first epoch always has one. Defaults to 1.
-        statistic: a name or a `Statistic`. Defaults to "bn_delta".
+        statistic: a name or a `Statistic`. Defaults to "bn_delta". For "ensemble" give
+            `statistics.get("ensemble", pretext=False)`, or every evaluation trains its network again.
         n: images of a set, at most; chosen at random. Defaults to 256.
         reference: in-distribution images to fit the statistic to. Defaults to a random half of the inliers, which
             is left out of the test.

@@ -38,7 +38,7 @@ def calibrate(
     dataset = load(names.pop(), data_dir=data_dir)
     models = [_load_model(pathlib.Path(run)) for run in runs]
     model = models[0] if len(models) == 1 else models
-    detector = Detector(model, _statistic(statistic), reference=dataset.train)
+    detector = Detector(model, _statistic(statistic), reference=dataset.train, progress=True)
     detector.about = {"runs": [_provenance(description) for description in descriptions]}
     held_out = dataset.calibration[:images]
     detector.about["calibration_images"] = len(held_out)

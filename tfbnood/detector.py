@@ -101,6 +101,7 @@ class Detector:
         statistic: a name or a `Statistic`. Defaults to "auto": `ensemble` for single images and streams, and for whole
             batches a test over its p-values; docs/statistics.md says when to use another.
         reference: in-distribution images, e.g. the training images.
+        progress: show a bar on a terminal: "auto" trains a small network of its own, for some minutes on many images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
     Attributes:
@@ -118,10 +119,13 @@ class Detector:
         statistic: str | Statistic = "auto",
         *,
         reference: Any,
+        progress: bool = False,
         **config: Any,
     ):
         self.model = model
-        self.statistic = statistics.get(statistic, **config).fit(model, reference)
+        self.statistic = statistics.get(statistic, **config).fit(
+            model, reference, progress=progress
+        )
         self.reference: np.ndarray | None = as_images(reference)
         self.about: dict[str, Any] = {}
         self.calibration: Calibration | None = None

@@ -24,16 +24,17 @@ class Ensemble(EvidenceStatistic):
     Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
     with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
     the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
-    `bn_moments` are added: `−log p(g) + weight · Σ g`, summed over those members, or over all where there are none. The
-    others are not: a likelihood, or a distance of pixels, is as often too low as too high.
+    `bn_moments` and `pretext` are added: `−log p(g) + weight · Σ g`, summed over those members, or over all where there
+    are none. The others are not: a likelihood, or a distance of pixels, is as often too low as too high.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
 
     Args:
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
-            allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca` and
-            `pixel_knn`.
+            allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
+            `pixel_knn`, and `pretext`.
+        pretext: False leaves that member out, whose network is trained for a minute or two when the ensemble is fitted.
         components: of the mixture. Defaults to 10.
         weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
             pseudo-outliers (docs/statistics.md).
@@ -58,6 +59,7 @@ class Ensemble(EvidenceStatistic):
         self,
         *,
         members: Sequence[str | Sequence] | None = None,
+        pretext: bool = True,
         components: int = 10,
         weight: float = 1.5,
         reference_images: int = 3000,
@@ -68,6 +70,7 @@ class Ensemble(EvidenceStatistic):
                 f"components must be at least 1. Received: components={components}"
             )
         self.members = members
+        self.pretext = pretext
         self.components = components
         self.weight = weight
         self.reference_images = reference_images
@@ -76,7 +79,8 @@ class Ensemble(EvidenceStatistic):
             _member(one)  # A wrong one is said now and not when it is fitted.
 
     def _check_model(self, model: Any) -> None:
-        self._members = [_member(one) for one in self.members or _members_for(model)]
+        members = self.members or _members_for(model, self.pretext)
+        self._members = [_member(one) for one in members]
         for member in self._members:
             member._check_model(model)
 
@@ -86,10 +90,10 @@ class Ensemble(EvidenceStatistic):
         order = np.random.RandomState(self.seed).permutation(len(reference))
         half = len(reference) // 2
         for member in self._members:
-            member.fit(model, reference[order[:half]])
+            member.fit(model, reference[order[:half]], progress=self._progress)
         self._restore(model)
         images = reference[order[half:]][: self.reference_images]
-        scores = scores_in_one_pass(self._members, images)
+        scores = scores_in_one_pass(self._members, images, progress=self._progress)
         self.values_, self.slopes_ = tables(scores)
         points = self._normal_scores(tf.constant(scores, tf.float32))
         mixture = GaussianMixture(
@@ -109,9 +113,13 @@ class Ensemble(EvidenceStatistic):
     def variables(self) -> list[tf.Variable]:
         return [variable for member in self._members for variable in member.variables]
 
+    def member(self, name: str) -> EvidenceStatistic:
+        """The first member of this name, fitted, to see what it says alone."""
+        return next(one for one in self._members if one.name == name)
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         points = self._normal_scores(self._member_scores(evidence))
-        summed = [index for index, one in enumerate(self._members) if one.need == "moments"]
+        summed = [index for index, one in enumerate(self._members) if one.one_sided]
         height = tf.gather(points, summed, axis=1) if summed else points
         return self.weight * tf.reduce_sum(height, axis=1) - self._log_density(points)
 
@@ -138,6 +146,8 @@ class Ensemble(EvidenceStatistic):
         return state
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
+        if not any(key.endswith(".weights_") for key in state):
+            self.pretext = False  # Saved by version 0.1.0, which did not have it.
         super().set_state(model, {key: value for key, value in state.items() if "." not in key})
         for index, member in enumerate(self._members):
             prefix = f"{index}."
@@ -151,13 +161,15 @@ class Ensemble(EvidenceStatistic):
             )
 
 
-def _members_for(model: Any) -> list[Sequence]:
+def _members_for(model: Any, pretext: bool) -> list[Sequence]:
     """The statistics that a model allows."""
     members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
     if callable(getattr(model, "log_prob", None)):
         members += [("log_prob", {}), ("complexity", {})]
         if batch_normalizations(model):
             members += [("bn_moments", {"grid": 1}), ("bn_moments", {"grid": 2})]
+    if pretext:
+        members += [("pretext", {})]
     return members
 
 

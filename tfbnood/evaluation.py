@@ -95,7 +95,10 @@ def evaluate(
         for share in shares
     }
     # A copy: the caller's object stays unfitted.
-    fitted = [one if _is_fitted(one) else copy.copy(one).fit(model, reference) for one in chosen]
+    fitted = [
+        one if _is_fitted(one) else copy.copy(one).fit(model, reference, progress=progress)
+        for one in chosen
+    ]
     labelled = dict(zip(_labels(fitted), fitted, strict=True))
     # One fitted before, elsewhere, may be of another model.
     own = {

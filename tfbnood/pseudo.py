@@ -1,15 +1,31 @@
 """Outliers made of in-distribution images alone: to choose settings on, so that no real outlier is ever looked at."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfbnood.images import as_images
 
-__all__ = ["pseudo_outliers"]
+__all__ = ["KINDS", "pseudo_outliers"]
+
+KINDS = (
+    "flip",
+    "patches",
+    "noise",
+    "blend",
+    "dark",
+    "bright",
+    "blur",
+    "sharp",
+    "zoom",
+    "mosaic",
+)
 
 
-def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
+def pseudo_outliers(
+    images: Any, *, seed: int, kinds: Sequence[str] = KINDS
+) -> dict[str, np.ndarray]:
     """Spoils in-distribution images in several ways that keep most of what they look like.
 
     Rotations are not among them: they are a test set of this field.
@@ -17,6 +33,7 @@ def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
     Args:
         images: `[n, height, width, channels]` in 0–255, n ≥ 2.
         seed: of every random choice.
+        kinds: which of them. Defaults to all.
 
     Returns:
         uint8 images by the name of what was done, each of the shape of `images`: `flip` (upside down), `patches` (the
@@ -33,22 +50,19 @@ def pseudo_outliers(images: Any, *, seed: int) -> dict[str, np.ndarray]:
     images = as_images(images)
     random = np.random.RandomState(seed)
     unit = images / np.float32(255)
-    spoiled = {
-        "flip": unit[:, ::-1],
-        "patches": _shuffled_quarters(unit, random),
-        "noise": unit + random.normal(0, 10 / 255, unit.shape),
-        "blend": (unit + np.roll(unit, 1, axis=0)) / 2,
-        "dark": unit**2,
-        "bright": np.sqrt(unit),
-        "blur": _blurred(unit),
-        "sharp": 2 * unit - _blurred(unit),
-        "zoom": _zoomed(unit),
-        "mosaic": _mosaic(unit),
+    ways: dict[str, Callable[[], np.ndarray]] = {
+        "flip": lambda: unit[:, ::-1],
+        "patches": lambda: _shuffled_quarters(unit, random),
+        "noise": lambda: unit + random.normal(0, 10 / 255, unit.shape),
+        "blend": lambda: (unit + np.roll(unit, 1, axis=0)) / 2,
+        "dark": lambda: unit**2,
+        "bright": lambda: np.sqrt(unit),
+        "blur": lambda: _blurred(unit),
+        "sharp": lambda: 2 * unit - _blurred(unit),
+        "zoom": lambda: _zoomed(unit),
+        "mosaic": lambda: _mosaic(unit),
     }
-    return {
-        name: np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)
-        for name, values in spoiled.items()
-    }
+    return {kind: np.rint(255 * np.clip(ways[kind](), 0, 1)).astype(np.uint8) for kind in kinds}
 
 
 def _shuffled_quarters(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:

@@ -41,6 +41,7 @@ _BUILT_IN = {
     "latent_fit": "tfbnood.latent_statistics",
     "pixel_pca": "tfbnood.pixel_statistics",
     "pixel_knn": "tfbnood.pixel_statistics",
+    "pretext": "tfbnood.pretext_statistic",
 }
 # What to use when in doubt; docs/statistics.md says why.
 _AUTO = "ensemble"
@@ -71,13 +72,15 @@ class Statistic(abc.ABC):
     needs_model: ClassVar[bool] = True
     minimum_reference: int = 2
 
-    def fit(self, model: Any, reference: Any) -> "Statistic":
+    def fit(self, model: Any, reference: Any, *, progress: bool = False) -> "Statistic":
         """Learns what in-distribution looks like.
 
         Args:
             model: has `log_prob(images, training=…)`; a list of models for `waic`.
             reference: in-distribution images, `[n, height, width, channels]` in 0–255.
+            progress: show a bar on a terminal.
         """
+        self._progress = progress
         reference = as_images(reference, getattr(model, "image_shape", None), name="reference")
         if len(reference) < self.minimum_reference:
             raise StatisticError(

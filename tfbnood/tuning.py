@@ -129,7 +129,8 @@ def tune(
             them, or "bayesian", a quarter of whose trials are random.
         objective: "val_bits_per_dim" (default), bits per dimension in evaluation mode, to be low; or "pseudo_auroc", to
             be high: how well `statistic` finds `tfbnood.pseudo.pseudo_outliers`, mean AUROC over their kinds.
-        statistic: of `pseudo_auroc`: a name or a `Statistic`. Defaults to "auto".
+        statistic: of `pseudo_auroc`: a name or a `Statistic`. Defaults to "auto", here without `pretext`: that has been
+            trained on pseudo-outliers and would find them whatever the model.
         epochs: of a whole training.
         seed: of the search, of weights, noise and the order of images.
         progress: a line a trial on standard error.
@@ -153,7 +154,7 @@ def tune(
         validation=validation,
         epochs=epochs,
         objective=objective,
-        statistic=get(statistic),
+        statistic=_judge(statistic),
         seed=seed,
         folder=out / "trials",
     )
@@ -261,6 +262,10 @@ def _preset_for(height: int, width: int, channels: int) -> str:
     if channels == 3:
         return "cpu-colour"
     return "tiny" if max(height, width) <= 16 else "cpu-grey"
+
+
+def _judge(statistic: str | Statistic) -> Statistic:
+    return get(statistic, pretext=False) if statistic in ("auto", "ensemble") else get(statistic)
 
 
 def _check_arguments(

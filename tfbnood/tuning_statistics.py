@@ -21,7 +21,9 @@ STREAM_SHARE = 0.2
 """Share of outliers in the pools that batch statistics are judged on: a stream with some among many."""
 
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    *((name, {}) for name in ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm")),
+    # `pretext` has been trained on pseudo-outliers, and would only seem to be better than the others.
+    ("ensemble", {"pretext": False}),
+    *((name, {}) for name in ("bn_moments", "log_prob", "complexity", "t_perm")),
     *((name, {}) for name in ("pixel_pca", "pixel_knn", "typicality", "bn_delta")),
     *(
         ("bn_delta", {"mixing": "moments", "r1": r1, "r2": r2, "batch_size": size})

@@ -5,6 +5,10 @@
 Members are scored once; every rule is then tried on their normal scores. Several detectors, of different data sets, are
 given at once, since a rule has to hold for all: the best one is the one that is least below the best single member on
 the average. Rotations and other data sets are not looked at.
+
+`pretext` is trained on pseudo-outliers, so that it must not be judged on kinds it knows: kinds are left out by pairs of
+a family, a network is trained on the other eight for each of them, and every kind is scored with the network that has
+not seen it.
 """
 
 import argparse
@@ -19,39 +23,63 @@ from tfbnood import shipped
 from tfbnood.batching import map_batches
 from tfbnood.data import load
 from tfbnood.ensemble import Ensemble, normal_scores, tables
+from tfbnood.evidence import EvidenceStatistic
 from tfbnood.files import write_json
 from tfbnood.metrics import auroc
+from tfbnood.pretext_statistic import Pretext
 from tfbnood.provenance import machine, versions
-from tfbnood.pseudo import pseudo_outliers
+from tfbnood.pseudo import KINDS, pseudo_outliers
 
 Rule = Callable[[np.ndarray], np.ndarray]
+
+FAMILIES = (
+    ("flip", "blend"),
+    ("patches", "mosaic"),
+    ("noise", "sharp"),
+    ("dark", "bright"),
+    ("blur", "zoom"),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="+", metavar="NAME", help="detector under savedmodels/")
     parser.add_argument("--n", type=int, default=1000, help="images of each kind (default: 1000)")
+    parser.add_argument(
+        "--steps", type=int, default=500, help="of training each pretext network (default: 500)"
+    )
+    parser.add_argument("--width", type=int, default=16, help="of it (default: 16)")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
     table: dict[str, dict[str, dict[str, float]]] = {}
+    pretexts: dict[str, list[EvidenceStatistic]] = {}
     for name in arguments.names:
         data = shipped.manifest(name)["training"]["data"]
         dataset = load(data, data_dir=arguments.data_dir)
-        ensemble = Ensemble().fit(shipped.load(name).model, dataset.train)
+        ensemble = Ensemble(pretext=False).fit(shipped.load(name).model, dataset.train)
+        if data not in pretexts:
+            pretexts[data] = trained_pretexts(ensemble, dataset.train, arguments)
         held_out = dataset.calibration[: 2 * arguments.n]
         sets = {
             "inliers": held_out[: arguments.n],
             **pseudo_outliers(held_out[arguments.n :], seed=0),
         }
+        sets["fitting"] = halves(ensemble, dataset.train)[1][: ensemble.reference_images]
         scores = {kind: points(ensemble, images) for kind, images in sets.items()}
-        fitting = points(ensemble, ensemble_half(ensemble, dataset.train))
-        for label, rule in rules(ensemble, fitting):
-            values = {kind: rule(one) for kind, one in scores.items()}
-            inliers = values.pop("inliers")
-            row = {kind: separation(inliers, one) for kind, one in values.items()}
-            table.setdefault(label, {})[name] = row
-            print(f"{name} {label:48} {np.mean(list(row.values())):.3f}", flush=True)
+        for pretext, family in zip(pretexts[data], FAMILIES, strict=True):
+            own = {kind: pretext.score(sets[kind]) for kind in ("fitting", "inliers", *family)}
+            fitted = tables(own["fitting"][:, None])
+            joint = {
+                kind: np.column_stack([scores[kind], _normal(one[:, None], fitted)])
+                for kind, one in own.items()
+            }
+            for label, rule in rules([*ensemble._members, pretext], joint["fitting"]):
+                inliers = rule(joint["inliers"])
+                row = table.setdefault(label, {}).setdefault(name, {})
+                row |= {kind: separation(inliers, rule(joint[kind])) for kind in family}
+        for label, of in table.items():
+            print(f"{name} {label:48} {mean(of[name]):.3f}", flush=True)
     means = {label: {name: mean(row) for name, row in of.items()} for label, of in table.items()}
     below = shortfalls(table)
     for label, of in sorted(means.items(), key=lambda item: below[item[0]]["mean"]):
@@ -60,7 +88,9 @@ def main() -> None:
             f"{label:48} {mean(of):.3f}, {short['mean']:.3f} (worst {short['worst']:.3f}) below the best member"
         )
     if arguments.out:
-        about = {"images": arguments.n, "versions": versions(), "machine": machine()}
+        pretext = {"steps": arguments.steps, "width": arguments.width}
+        about = {"images": arguments.n, "pretext": pretext}
+        about |= {"versions": versions(), "machine": machine()}
         content = {"mean_auroc": means, "below_the_best_member": below, "auroc": table}
         write_json(arguments.out, {**about, **content})
 
@@ -81,6 +111,21 @@ def shortfalls(
     return found
 
 
+def trained_pretexts(
+    ensemble: Ensemble, train: np.ndarray, arguments: argparse.Namespace
+) -> list[EvidenceStatistic]:
+    """For every family a pretext that has not seen it."""
+    known = halves(ensemble, train)[0]
+    return [
+        Pretext(
+            steps=arguments.steps,
+            width=arguments.width,
+            kinds=[kind for kind in KINDS if kind not in family],
+        ).fit(None, known, progress=True)
+        for family in FAMILIES
+    ]
+
+
 def points(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
     """Normal scores of every member, `[n, members]`."""
 
@@ -90,19 +135,19 @@ def points(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
     return map_batches(of, images, progress=True).astype(np.float64)
 
 
-def ensemble_half(ensemble: Ensemble, train: np.ndarray) -> np.ndarray:
-    """The images that the ensemble fits its mixture to."""
+def halves(ensemble: Ensemble, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The images that the ensemble fits its members to, and those of its mixture."""
     order = np.random.RandomState(ensemble.seed).permutation(len(train))
-    return train[order[len(train) // 2 :]][: ensemble.reference_images]
+    return train[order[: len(train) // 2]], train[order[len(train) // 2 :]]
 
 
-def rules(ensemble: Ensemble, fitting: np.ndarray) -> Iterator[tuple[str, Rule]]:
-    """By label, a score of normal scores `[n, members]`."""
-    names = [member.name for member in ensemble._members]
+def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tuple[str, Rule]]:
+    """By label, a score of normal scores `[n, members]`; the last member is `pretext`."""
+    names = [member.name for member in members]
     for index, name in enumerate(names):
-        grid = ensemble._members[index].get_config().get("grid")
+        grid = members[index].get_config().get("grid")
         yield f"{name}{f' grid {grid}' if grid else ''} alone", lambda g, index=index: g[:, index]
-    moments = np.array([member.need == "moments" for member in ensemble._members])
+    moments = np.array([member.need == "moments" for member in members])
     sums: dict[str, Rule] = {
         "all": lambda g: g.sum(axis=1),
         "bn_moments": lambda g: g[:, moments].sum(axis=1),
@@ -113,6 +158,8 @@ def rules(ensemble: Ensemble, fitting: np.ndarray) -> Iterator[tuple[str, Rule]]
     }
     for label, total in sums.items():
         yield f"sum of {label}", total
+
+    yield "without pretext: density of 10 + 1.5 × bn_moments", without_last(fitting, moments)
     yield "largest", lambda g: g.max(axis=1)
     yield "largest absolute value", lambda g: np.abs(g).max(axis=1)
     for components in (1, 3, 10, 20, 40):
@@ -131,6 +178,13 @@ def rules(ensemble: Ensemble, fitting: np.ndarray) -> Iterator[tuple[str, Rule]]
                             of(g) + weight * total(g)
                         ),
                     )
+        for weight in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
+            yield (
+                f"density of {components} + 1.5 × bn_moments + {weight:g} × pretext",
+                lambda g, of=surprise, weight=weight: (
+                    of(g) + 1.5 * sums["bn_moments"](g) + weight * g[:, -1]
+                ),
+            )
         if components in (10, 20):
             yield from likelihood_too(
                 f"density of {components} + 1.5 × bn_moments",
@@ -138,6 +192,12 @@ def rules(ensemble: Ensemble, fitting: np.ndarray) -> Iterator[tuple[str, Rule]]
                 lambda g: g[:, [names.index("log_prob"), names.index("complexity")]].sum(axis=1),
                 fitting,
             )
+
+
+def without_last(fitting: np.ndarray, moments: np.ndarray) -> Rule:
+    """The rule that was the best before there was a pretext."""
+    mixture = GaussianMixture(10, reg_covar=1e-2, random_state=0).fit(fitting[:, :-1])
+    return lambda g: 1.5 * g[:, moments].sum(axis=1) - mixture.score_samples(g[:, :-1])
 
 
 def likelihood_too(
@@ -151,7 +211,7 @@ def likelihood_too(
     fitted = tables(summaries(fitting))
 
     def both(g):
-        return normal_scores(tf.constant(summaries(g), tf.float32), *fitted).numpy().T
+        return _normal(summaries(g), fitted).T
 
     label = f"({label}, log_prob + complexity)"
     yield f"larger of {label}", lambda g: np.maximum(*both(g))
@@ -166,6 +226,10 @@ def likelihood_too(
             f"first + {weight:g} × positive part of second of {label}",
             lambda g, weight=weight: both(g)[0] + weight * np.maximum(both(g)[1], 0),
         )
+
+
+def _normal(values: np.ndarray, fitted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    return normal_scores(tf.constant(values, tf.float32), *fitted).numpy().astype(np.float64)
 
 
 def separation(inliers: np.ndarray, outliers: np.ndarray) -> float:

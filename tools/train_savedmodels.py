@@ -62,7 +62,7 @@ def make(name: str, arguments: argparse.Namespace) -> None:
         settings = {key: getattr(study, key) for key in ("data", "model", "preset", "steps")}
     dataset = load(settings["data"], data_dir=arguments.data_dir)
     model, training = trained(name, settings, dataset, arguments.runs)
-    detector = Detector(model, reference=dataset.train)
+    detector = Detector(model, reference=dataset.train, progress=True)
     detector.about = {"runs": [training]}
     detector.calibrate(dataset.calibration, progress=True)
 
@@ -124,7 +124,7 @@ def measured(
         options = {"scale": "cpu", "seeds": 1, "runs": arguments.runs, "only": name}
         reproduce("table2", arguments.results, data_dir=arguments.data_dir, **options)
         found = json.loads((arguments.results / "table2.json").read_text())["studies"][name]
-        stages = [found[stage] for stage in ("statistics", "deltas") if stage in found]
+        stages = [found[stage] for stage in ("ensemble", "statistics", "deltas") if stage in found]
         rows = [row for stage in stages for row in stage["rows"]]
     else:
         outliers = {one: outlier_set(one, dataset, seed=0) for one in DEMO_OUTLIERS}

@@ -61,7 +61,7 @@ def deltas_table(studies: Studies) -> Table:
 
 def statistics_table(study: Mapping[str, Any]) -> Table:
     """AUROC of every statistic by set and share of outliers; the best of a line in bold."""
-    sources = [study[key] for key in ("statistics", "ratio") if study.get(key)]
+    sources = [study[key] for key in ("ensemble", "statistics", "ratio") if study.get(key)]
     columns = [(source, label) for source in sources for label in source["statistics"]]
     lines = [["outliers", "share", *(f"`{label}`" for _, label in columns)]]
     for share in CONTAMINATIONS:
@@ -111,9 +111,9 @@ def picture(studies: Studies) -> "Figure":
     for axes, panel in zip(grid.flat, panels, strict=False):
         name, study, outliers = panel
         for index, label in enumerate(_SHOWN):
+            source = study.get("ensemble" if label == "ensemble" else "statistics", {"rows": []})
             values = [
-                float(_auroc(study["statistics"], outliers, share, label) or "nan")
-                for share in CONTAMINATIONS
+                float(_auroc(source, outliers, share, label) or "nan") for share in CONTAMINATIONS
             ]
             axes.plot(range(len(values)), values, marker=marker(index), label=label, **line(index))
         axes.set_xticks(range(len(CONTAMINATIONS)), [f"{share:.0%}" for share in CONTAMINATIONS])

@@ -65,10 +65,8 @@ def table2(studies: Studies) -> Section:
     table = [["model", "outliers", *heads]]
     tables: list[tuple[str, Table]] = [("AUROC / average precision, outliers alone", table)]
     for name, found in _with(studies, "statistics"):
-        sources = [
-            found,
-            *(studies[name][key] for key in ("deltas", "waic") if studies[name].get(key)),
-        ]
+        stages = ("ensemble", "statistics", "deltas", "waic")
+        sources = [studies[name][key] for key in stages if studies[name].get(key)]
         theirs = paper.TABLE2.get(name, {})
         sets = list(dict.fromkeys(row["set"] for row in found["rows"]))
         for index, images in enumerate(sets):

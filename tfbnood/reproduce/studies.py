@@ -67,7 +67,7 @@ _BATCHES = ("batches", "batch_means", "mmd")
 # Stages by what they are for. Tables and figures are views of the same stages, so that nothing is measured twice.
 NEEDS: dict[str, tuple[str, ...]] = {
     "table1": ("bits",),
-    "table2": ("statistics", "deltas", "waic"),
+    "table2": ("ensemble", "statistics", "deltas", "waic"),
     "table3": ("shares",),
     "table4": ("fooled",),
     "figure1": ("bits",),
@@ -75,13 +75,13 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "figure3": ("shares",),
     "figure4": ("fooled",),
     "figure5": ("fooled",),
-    "beyond": ("statistics", *_BATCHES, "deltas", "speed", "draws", "ratio"),
+    "beyond": ("ensemble", "statistics", *_BATCHES, "deltas", "speed", "draws", "ratio"),
 }
 
-_PAPER = ("bits", "statistics", "deltas", "shares", "waic")
+_PAPER = ("bits", "ensemble", "statistics", "deltas", "shares", "waic")
 _FIRST = (*_PAPER, *_BATCHES, "speed", "draws", "ratio")
 _COLOUR = (*_PAPER, *_BATCHES, "speed", "fooled")
-_FOOLED_GREY = ("statistics", "deltas", "speed", "fooled")
+_FOOLED_GREY = ("ensemble", "statistics", "deltas", "speed", "fooled")
 
 SCALES: dict[str, tuple[Study, ...]] = {
     "tiny": (

@@ -16,11 +16,11 @@ import tensorflow as tf
 from tfbnood import statistics
 from tfbnood.batch_tests import BATCH_TESTS, batch_p_value
 from tfbnood.batching import map_batches
-from tfbnood.calibration import conformal_p_values
+from tfbnood.calibration import calibrate, conformal_p_values
 from tfbnood.commands import outlier_set
 from tfbnood.conditional import ConditionalLogProb, frozen_log_prob
 from tfbnood.data import Dataset, load, photo_patches
-from tfbnood.detector import Detector
+from tfbnood.ensemble import Ensemble
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation import Evaluation, evaluate, take
 from tfbnood.metrics import auroc, average_precision
@@ -71,6 +71,7 @@ class Work:
         return {
             "training": self._training,
             "bits": self._bits,
+            "ensemble": self._ensemble,
             "statistics": self._statistics,
             "deltas": self._deltas,
             "waic": self._waic,
@@ -91,6 +92,12 @@ class Work:
     @functools.cached_property
     def model(self) -> Any:
         return self._trained(self.study.name, self.dataset, self.study.steps)
+
+    @functools.cached_property
+    def ensemble(self) -> Ensemble:
+        statistic = Ensemble()
+        statistic.fit(self.model, self.dataset.train, progress=True)
+        return statistic
 
     @functools.cached_property
     def outliers(self) -> dict[str, np.ndarray]:
@@ -164,8 +171,20 @@ class Work:
             progress=True,
         )
 
+    def _ensemble(self) -> Any:
+        """The default, and `pretext` as it is within: one training of its network for both."""
+        return evaluate(
+            None,  # Both are fitted.
+            self.dataset.test,
+            self.outliers,
+            statistics=[self.ensemble, self.ensemble.member("pretext")],
+            contamination=CONTAMINATIONS,
+            n=self.n,
+            progress=True,
+        ).to_dict()
+
     def _statistics(self) -> Any:
-        chosen: list[Any] = ["ensemble", "bn_moments", "log_prob", "complexity", "t_perm"]
+        chosen: list[Any] = ["bn_moments", "log_prob", "complexity", "t_perm"]
         chosen += ["pixel_pca", "pixel_knn", "typicality", "bn_delta_grouped"]
         chosen.append(statistics.get("bn_delta", mixing="moments"))
         if hasattr(self.model, "encode"):
@@ -306,15 +325,14 @@ class Work:
     def _batch_tests(self) -> Any:
         """Shares of batches with p ≤ 5 %, by test of the images' p-values and kind of batch."""
         kinds = dict(self._kinds_of_batches())
-        detector = Detector(self.model, "ensemble", reference=self.dataset.train)
-        detector.calibrate(self.dataset.calibration)
-        assert detector.calibration is not None
-        null = detector.calibration.null_of_images(1)
+        null = calibrate(self.ensemble, self.dataset.calibration).null_of_images(1)
 
         def p_value_by(test: str) -> Callable[[np.ndarray], float]:
             return lambda scores: batch_p_value(scores, null, test)
 
-        scores = {kind: [detector.score(batch) for batch in found] for kind, found in kinds.items()}
+        scores = {
+            kind: [self.ensemble.score(batch) for batch in found] for kind, found in kinds.items()
+        }
         return {
             "images_a_batch": BATCH,
             "share_of_outliers": SHARE,
