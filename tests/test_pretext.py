@@ -81,8 +81,12 @@ def test_few_images_are_not_learned_by_heart(digits, monkeypatch):
     monkeypatch.setattr(
         "tfbnood.pretext_statistic._training_step", lambda *_: lambda *batch: steps.append(batch)
     )
+    Pretext().fit(None, digits.train[:500])
+    assert len(steps) == 125  # four passes of 500 images, 16 a step
     Pretext().fit(None, digits.train[:40])
-    assert len(steps) == 10  # four passes of 40 images, 16 a step
+    assert len(steps) == 125 + 100
+    Pretext(steps=7).fit(None, digits.train)
+    assert len(steps) == 125 + 100 + 7
     images, labels = steps[0]
     assert images.shape[0] == len(labels) == 16 * (1 + len(KINDS))
     assert (np.bincount(labels) == 16).all()

@@ -34,7 +34,8 @@ class Ensemble(EvidenceStatistic):
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
             `pixel_knn`, and `pretext`.
-        pretext: False leaves that member out, whose network is trained for a minute or two when the ensemble is fitted.
+        pretext: False leaves that member out, whose network is trained for some minutes when the ensemble is fitted to many
+            images.
         components: of the mixture. Defaults to 10.
         weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
             pseudo-outliers (docs/statistics.md).

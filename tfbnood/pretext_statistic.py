@@ -18,6 +18,7 @@ __all__ = ["Pretext"]
 _STRIDES = (1, 1, 2, 1, 2, 1)
 _IMAGES = 16  # a step; every one of them is there untouched and once for every kind
 _PASSES = 4  # over the reference images, at most: more of a small set would be learned by heart
+_LEAST = 100  # steps, however few the images: with less it has learned nothing
 
 
 @register
@@ -30,7 +31,8 @@ class Pretext(EvidenceStatistic):
     and pixels do not know.
 
     Args:
-        steps: of training, at most, and no more than four passes over the reference images. Defaults to 2,000.
+        steps: of training, at most; and of few reference images no more than four passes over them or 100 steps. Defaults
+            to 2,000.
         width: channels of the first two convolutions; the next have twice and four times as many. Defaults to 24.
         kinds: of pseudo-outliers. Defaults to all; fewer are for measuring how it does on those it does not know.
         seed: of the network's start, of the images and of what is done to them.
@@ -73,7 +75,7 @@ class Pretext(EvidenceStatistic):
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         kinds = self.kinds or KINDS
         network = _network(reference.shape[1:], self.width, 1 + len(kinds), self.seed)
-        steps = min(self.steps, -(-_PASSES * len(reference) // _IMAGES))
+        steps = min(self.steps, max(_LEAST, -(-_PASSES * len(reference) // _IMAGES)))
         train = _training_step(network, steps)
         labels = tf.repeat(tf.range(1 + len(kinds)), _IMAGES)
         random = np.random.RandomState(self.seed)
