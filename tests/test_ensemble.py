@@ -1,5 +1,7 @@
 """The combined statistic: its formula against scikit-learn and SciPy, and that it keeps what its members know."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -34,6 +36,14 @@ def test_members_are_what_the_model_allows(ensemble, digits):
     plain = Ensemble().fit(PlainModel(), digits.train[:100])
     assert member_names(plain) == [*pixels, *likelihoods, "pretext"]
     assert member_names(Ensemble(pretext=False).fit(None, digits.train)) == pixels
+
+
+def test_keeps_its_model_alive(digits):
+    ensemble = Ensemble(pretext=False, components=1)
+    ensemble.fit(trained_brought_model(digits.train), digits.train[:100])
+    gc.collect()  # Nobody else holds the model.
+    # A function of the model that nothing has called yet.
+    assert np.isfinite(ensemble.member("log_prob").score(digits.test[:3])).all()
 
 
 def test_auto_is_the_ensemble(digits):

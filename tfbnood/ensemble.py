@@ -34,8 +34,7 @@ class Ensemble(EvidenceStatistic):
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
             `pixel_knn`, and `pretext`.
-        pretext: False leaves that member out, whose network is trained for some minutes when the ensemble is fitted to many
-            images.
+        pretext: False leaves that member out, whose network is trained for some minutes where there are many images.
         components: of the mixture. Defaults to 10.
         weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
             pseudo-outliers (docs/statistics.md).
@@ -147,7 +146,7 @@ class Ensemble(EvidenceStatistic):
         return state
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
-        if not any(key.endswith(".weights_") for key in state):
+        if self.members is None and len(state["values_"]) < len(_members_for(model, pretext=True)):
             self.pretext = False  # Saved by version 0.1.0, which did not have it.
         super().set_state(model, {key: value for key, value in state.items() if "." not in key})
         for index, member in enumerate(self._members):

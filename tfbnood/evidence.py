@@ -95,6 +95,7 @@ class EvidenceStatistic(Statistic):
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
+        self._model = model  # The compiled function knows it only for as long as somebody holds it.
         self._gather = gatherer(model, self.need)
         self._variables: dict[str, tf.Variable] = {}
 

@@ -31,8 +31,7 @@ class Pretext(EvidenceStatistic):
     and pixels do not know.
 
     Args:
-        steps: of training, at most; and of few reference images no more than four passes over them or 100 steps. Defaults
-            to 2,000.
+        steps: of training, at most; few reference images have four passes over them, or 100 steps. Defaults to 2,000.
         width: channels of the first two convolutions; the next have twice and four times as many. Defaults to 24.
         kinds: of pseudo-outliers. Defaults to all; fewer are for measuring how it does on those it does not know.
         seed: of the network's start, of the images and of what is done to them.
