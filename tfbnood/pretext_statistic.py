@@ -89,7 +89,8 @@ class Pretext(EvidenceStatistic):
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         flat = self._large("weights_")
-        hidden = _scaled(evidence.images)
+        # One row more, dropped below: in an export, TensorFlow's fused convolution fails on an empty request.
+        hidden = tf.pad(_scaled(evidence.images), [[0, 1], [0, 0], [0, 0], [0, 0]])
         inputs = self.image_shape_[-1]
         for outputs, stride in zip(_widths(self.width), _STRIDES, strict=True):
             kernel, flat = _take(flat, (3, 3, inputs, outputs))
@@ -100,7 +101,7 @@ class Pretext(EvidenceStatistic):
         kernel, flat = _take(flat, (inputs, classes))
         bias, flat = _take(flat, (classes,))
         logits = tf.matmul(tf.reduce_mean(hidden, axis=(1, 2)), kernel) + bias
-        return -tf.nn.log_softmax(logits)[:, 0]
+        return -tf.nn.log_softmax(logits)[:-1, 0]
 
 
 def _widths(width: int) -> tuple[int, ...]:
