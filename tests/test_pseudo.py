@@ -14,6 +14,7 @@ def images():
 def test_every_kind_is_another_image_of_the_same_shape(images):
     made = pseudo_outliers(images, seed=0)
     assert tuple(made) == KINDS
+    assert " ".join(KINDS) == "flip patches noise blend dark bright blur sharp zoom mosaic"
     assert list(pseudo_outliers(images, seed=0, kinds=("blur", "flip"))) == ["blur", "flip"]
     for spoiled in made.values():
         assert spoiled.shape == images.shape

@@ -32,6 +32,7 @@ from tfbnood.pseudo import pseudo_outliers
 from tfbnood.saving import load_model
 from tfbnood.statistics import get
 from tfbnood.tuning import HyperModel, choose_statistic, ranking_table, split, tune
+from tfbnood.tuning_statistics import judged
 
 REAL = {"model": "vae", "preset": "tiny", "trials": 2, "epochs": 2, "seed": 4}
 
@@ -563,8 +564,11 @@ def test_the_default_preset_is_one_for_such_images(shape, preset):
 
 
 def test_nothing_is_judged_on_the_pseudo_outliers_that_it_was_trained_on():
-    assert not tuning._judge("auto").pretext
-    assert tuning._judge("pixel_pca").name == "pixel_pca"
     for name, settings in tuning.CANDIDATES:
-        assert name != "pretext"
-        assert getattr(get(name, **settings), "pretext", False) is False
+        assert getattr(judged(name, **settings), "pretext", False) is False
+    own = get("ensemble", components=3)
+    assert (judged(own).pretext, judged(own).components) == (False, 3)
+    assert own.pretext  # as it was
+    assert not judged("auto").pretext
+    with pytest.raises(StatisticError, match="pretext is trained on pseudo-outliers"):
+        judged("pretext")

@@ -367,10 +367,8 @@ def _tune(arguments) -> None:
     if arguments.choose_statistic:
         ranked = choose_statistic_for_best(arguments.out, dataset, seed=arguments.seed)
         print(f"\n{ranking_table(ranked)}")
-        # Only the comparison has to do without the pretext: it was made on what that is trained on.
-        settings = {key: value for key, value in ranked[0].settings.items() if key != "pretext"}
-        text = f":{json.dumps(settings)}" if settings else ""
-        calibrate += ["--statistic", ranked[0].name + text]
+        settings = f":{json.dumps(ranked[0].settings)}" if ranked[0].settings else ""
+        calibrate += ["--statistic", ranked[0].name + settings]
     failed = sum(trial.status == "failed" for trial in found.trials)
     if failed:
         print(f"\n{failed} of {len(found.trials)} trials failed")

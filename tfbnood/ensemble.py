@@ -115,7 +115,11 @@ class Ensemble(EvidenceStatistic):
 
     def member(self, name: str) -> EvidenceStatistic:
         """The first member of this name, fitted, to see what it says alone."""
-        return next(one for one in self._members if one.name == name)
+        for one in self._members:
+            if one.name == name:
+                return one
+        names = ", ".join(one.name for one in self._members)
+        raise StatisticError(f"name must be one of {names}. Received: {name!r}")
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         points = self._normal_scores(self._member_scores(evidence))

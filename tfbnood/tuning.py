@@ -22,10 +22,16 @@ from tfbnood.errors import DataError, TfbnoodError
 from tfbnood.files import remove_partials, write_json
 from tfbnood.provenance import array_sha256, machine, versions
 from tfbnood.saving import load_model
-from tfbnood.statistics import Statistic, get
+from tfbnood.statistics import Statistic
 from tfbnood.tables import aligned
 from tfbnood.tuning_search import METHODS, Search, ranked
-from tfbnood.tuning_statistics import CANDIDATES, RankedStatistic, choose_statistic, pseudo_aurocs
+from tfbnood.tuning_statistics import (
+    CANDIDATES,
+    RankedStatistic,
+    choose_statistic,
+    judged,
+    pseudo_aurocs,
+)
 from tfbnood.tuning_trials import OBJECTIVES, SEARCHED, HyperModel, Study, Trial
 
 __all__ = [
@@ -154,7 +160,7 @@ def tune(
         validation=validation,
         epochs=epochs,
         objective=objective,
-        statistic=_judge(statistic),
+        statistic=judged(statistic),
         seed=seed,
         folder=out / "trials",
     )
@@ -262,10 +268,6 @@ def _preset_for(height: int, width: int, channels: int) -> str:
     if channels == 3:
         return "cpu-colour"
     return "tiny" if max(height, width) <= 16 else "cpu-grey"
-
-
-def _judge(statistic: str | Statistic) -> Statistic:
-    return get(statistic, pretext=False) if statistic in ("auto", "ensemble") else get(statistic)
 
 
 def _check_arguments(

@@ -15,15 +15,20 @@ from tfbnood.pools import mix
 from tfbnood.pseudo import pseudo_outliers
 from tfbnood.statistics import Statistic, get
 
-__all__ = ["CANDIDATES", "STREAM_SHARE", "RankedStatistic", "choose_statistic", "pseudo_aurocs"]
+__all__ = [
+    "CANDIDATES",
+    "STREAM_SHARE",
+    "RankedStatistic",
+    "choose_statistic",
+    "judged",
+    "pseudo_aurocs",
+]
 
 STREAM_SHARE = 0.2
 """Share of outliers in the pools that batch statistics are judged on: a stream with some among many."""
 
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    # `pretext` has been trained on pseudo-outliers, and would only seem to be better than the others.
-    ("ensemble", {"pretext": False}),
-    *((name, {}) for name in ("bn_moments", "log_prob", "complexity", "t_perm")),
+    *((name, {}) for name in ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm")),
     *((name, {}) for name in ("pixel_pca", "pixel_knn", "typicality", "bn_delta")),
     *(
         ("bn_delta", {"mixing": "moments", "r1": r1, "r2": r2, "batch_size": size})
@@ -80,7 +85,8 @@ def choose_statistic(
             is, the other is spoiled by `tfbnood.pseudo.pseudo_outliers`: no real outlier and no rotation is looked at.
             Not the images that a detector will be calibrated on, if its p-values are to stay exact.
         reference: in-distribution images to fit statistics to, e.g. the training images.
-        candidates: names, or `(name, settings)`. Defaults to `CANDIDATES`.
+        candidates: names, or `(name, settings)`. Defaults to `CANDIDATES`. `ensemble` is judged without `pretext`, which
+            is trained on pseudo-outliers and would only seem to be better.
         contamination: share of outliers in the pools that batch statistics score. Defaults to 0.2, a stream. With 1,
             the paper's protocol, inliers and outliers are pools of their own, and batch statistics look better than
             they are in a stream.
@@ -105,7 +111,7 @@ def choose_statistic(
         raise DataError(f"contamination must lie in (0, 1]. Received: {contamination!r}")
     pairs = [(one, {}) if isinstance(one, str) else tuple(one) for one in candidates]
     # All of them are made before any is fitted: a wrong one should be said at once.
-    statistics = [get(name, **settings) for name, settings in pairs]
+    statistics = [judged(name, **settings) for name, settings in pairs]
     if not statistics:
         raise StatisticError("candidates must hold at least one statistic. Received: none")
     ranked = []
@@ -125,6 +131,16 @@ def choose_statistic(
     if ranked[0].mean_auroc is None:
         raise StatisticError(f"no candidate works; {ranked[0].name}: {ranked[0].error}")
     return tuple(ranked)
+
+
+def judged(statistic: str | Statistic, **settings: Any) -> Statistic:
+    """A statistic as it may be judged on pseudo-outliers: without `pretext`, which was trained on them."""
+    found = get(statistic, **settings)
+    if found.name == "pretext":
+        raise StatisticError("pretext is trained on pseudo-outliers, and cannot be judged on them")
+    if found.name != "ensemble":
+        return found
+    return get("ensemble", **{**found.get_config(), "pretext": False})
 
 
 def pseudo_aurocs(
