@@ -44,7 +44,7 @@ def test_keeps_its_model_alive(digits):
     gc.collect()  # Nobody else holds the model.
     # A function of the model that nothing has called yet.
     assert np.isfinite(ensemble.member("log_prob").score(digits.test[:3])).all()
-    with pytest.raises(StatisticError, match="name must be one of pixel_pca.*Received: 'waic'"):
+    with pytest.raises(StatisticError, match=r"name must be one of pixel_pca.*Received: 'waic'"):
         ensemble.member("waic")
 
 

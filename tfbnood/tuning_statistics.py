@@ -85,7 +85,7 @@ def choose_statistic(
             is, the other is spoiled by `tfbnood.pseudo.pseudo_outliers`: no real outlier and no rotation is looked at.
             Not the images that a detector will be calibrated on, if its p-values are to stay exact.
         reference: in-distribution images to fit statistics to, e.g. the training images.
-        candidates: names, or `(name, settings)`. Defaults to `CANDIDATES`. `ensemble` is judged without `pretext`, which
+        candidates: names, or `(name, settings)`. Defaults to `CANDIDATES`. `ensemble` is judged without `pretext`: that
             is trained on pseudo-outliers and would only seem to be better.
         contamination: share of outliers in the pools that batch statistics score. Defaults to 0.2, a stream. With 1,
             the paper's protocol, inliers and outliers are pools of their own, and batch statistics look better than
