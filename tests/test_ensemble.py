@@ -93,7 +93,8 @@ def test_score_is_minus_log_density_plus_the_height_of_one_sided_members(ensembl
     images = np.concatenate([digits.test[:20], 255 - digits.test[:20]])
     members = np.stack([member.score(images) for member in ensemble._members], axis=1)
     points = ensemble._normal_scores(tf.constant(members, tf.float32)).numpy()
-    expected = 1.5 * points[:, 4:7].sum(axis=1) - ensemble._log_density(points).numpy()
+    height = 1.5 * points[:, 4:6].sum(axis=1) + 2 * points[:, 6]
+    expected = height - ensemble._log_density(points).numpy()
     np.testing.assert_allclose(ensemble.score(images), expected, rtol=1e-3, atol=1e-2)
 
 

@@ -215,7 +215,7 @@ class BnMoments(_BatchNormStatistic, EvidenceStatistic):
 
     name = "bn_moments"
     need = "moments"
-    one_sided = True
+    one_sided = 1.0
     large = ("mean_", "scale_", "components_")
 
     def __init__(

@@ -171,7 +171,7 @@ def _add_calibrate(commands) -> None:
     command.add_argument(
         "--statistic",
         default="auto",
-        help='name, or with settings bn_delta:{"r1": 0} (default: auto, which also trains a small network, for some '
+        help='name, or with settings bn_delta:{"r1": 0} (default: auto, which also trains small networks, for some '
         'minutes on many images; ensemble:{"pretext": false} does not)',
     )
     command.add_argument("--images", type=int, help="held-out images to use (default: all)")

@@ -101,7 +101,7 @@ class Detector:
         statistic: a name or a `Statistic`. Defaults to "auto": `ensemble` for single images and streams, and for whole
             batches a test over its p-values; docs/statistics.md says when to use another.
         reference: in-distribution images, e.g. the training images.
-        progress: show a bar on a terminal: "auto" trains a small network of its own, for some minutes on many images.
+        progress: show a bar on a terminal: "auto" trains small networks of its own, for some minutes on many images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
     Attributes:

@@ -24,8 +24,9 @@ class Ensemble(EvidenceStatistic):
     Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
     with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
     the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
-    `bn_moments` and `pretext` are added: `−log p(g) + weight · Σ g`, summed over those members, or over all where there
-    are none. The others are not: a likelihood, or a distance of pixels, is as often too low as too high.
+    `bn_moments` and, by a third more, of `pretext` are added: `−log p(g) + weight · Σ g`, summed over those members, or
+    over all where there are none. The others are not: a likelihood, or a distance of pixels, is as often too low as
+    too high.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
@@ -34,10 +35,10 @@ class Ensemble(EvidenceStatistic):
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
             `pixel_knn`, and `pretext`.
-        pretext: False leaves that member out, whose network is trained for some minutes where there are many images.
+        pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
         components: of the mixture. Defaults to 10.
-        weight: of the sum of normal scores. Defaults to 1.5; with `components` and the members of the sum chosen on
-            pseudo-outliers (docs/statistics.md).
+        weight: of the sum of normal scores. Defaults to 1.5; with `components`, the members of the sum and what each
+            counts there chosen on pseudo-outliers (docs/statistics.md).
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
@@ -123,9 +124,10 @@ class Ensemble(EvidenceStatistic):
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         points = self._normal_scores(self._member_scores(evidence))
-        summed = [index for index, one in enumerate(self._members) if one.one_sided]
-        height = tf.gather(points, summed, axis=1) if summed else points
-        return self.weight * tf.reduce_sum(height, axis=1) - self._log_density(points)
+        counts = np.array([one.one_sided for one in self._members], np.float32)
+        if not counts.any():
+            counts = np.ones_like(counts)
+        return self.weight * tf.linalg.matvec(points, counts) - self._log_density(points)
 
     def _member_scores(self, evidence: Evidence) -> tf.Tensor:
         scores = [member.tensor_score(evidence) for member in self._members]

@@ -61,15 +61,15 @@ class EvidenceStatistic(Statistic):
 
     Attributes:
         need: what it takes of an `Evidence`.
-        one_sided: only high values mean out-of-distribution; `ensemble` adds such members up. A likelihood, or a
-            distance of pixels, is as often too low as too high.
+        one_sided: what it counts when `ensemble` adds up members of which only high values mean out-of-distribution;
+            0 for others: a likelihood, or a distance of pixels, is as often too low as too high.
         large: names of fitted arrays that are large; read with `_large`, they go into an export once, however many
             signatures read them.
     """
 
     scope = "image"
     need: Need
-    one_sided: ClassVar[bool] = False
+    one_sided: ClassVar[float] = 0.0
     large: ClassVar[tuple[str, ...]] = ()
 
     @property

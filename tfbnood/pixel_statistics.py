@@ -30,7 +30,7 @@ class PixelPca(EvidenceStatistic):
 
     name = "pixel_pca"
     need = "pixels"
-    large = ("components_",)
+    large = ("mean_", "components_")
     needs_model = False
 
     def __init__(self, *, components: int = 60, reference_images: int = 10_000, seed: int = 0):
@@ -44,7 +44,8 @@ class PixelPca(EvidenceStatistic):
         self._restore(model)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        return _inside_and_outside(evidence.images, self.mean_, self._large("components_"))[1]
+        mean, axes = self._large("mean_"), self._large("components_")
+        return _inside_and_outside(evidence.images, mean, axes)[1]
 
 
 @register
@@ -71,7 +72,7 @@ class PixelKnn(EvidenceStatistic):
 
     name = "pixel_knn"
     need = "pixels"
-    large = ("components_", "known_inside_", "known_outside_")
+    large = ("mean_", "components_", "known_inside_", "known_outside_")
     needs_model = False
 
     def __init__(
@@ -99,7 +100,7 @@ class PixelKnn(EvidenceStatistic):
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         axes, known = self._large("components_"), self._large("known_inside_")
-        inside, outside = _inside_and_outside(evidence.images, self.mean_, axes)
+        inside, outside = _inside_and_outside(evidence.images, self._large("mean_"), axes)
         # One matrix product: trees are slower in dozens of dimensions.
         squared = (
             (tf.reduce_sum(tf.square(inside), axis=1) + outside)[:, None]

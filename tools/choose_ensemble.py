@@ -6,12 +6,12 @@ Members are scored once; every rule is then tried on their normal scores. Severa
 given at once, since a rule has to hold for all: the best one is the one that is least below the best single member on
 the average. Rotations and other data sets are not looked at.
 
-`pretext` is trained on pseudo-outliers, so that it must not be judged on kinds it knows: kinds are left out by pairs of
-a family, a network is trained on the other eight for each of them, and every kind is scored with the network that has
-not seen it.
+`pretext` is trained on pseudo-outliers, so that it must not be judged on kinds it knows: they are left out by families,
+a network is trained on the others for each family, and every kind is scored with the network that has not seen it.
 """
 
 import argparse
+import pathlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -24,20 +24,20 @@ from tfbnood.batching import map_batches
 from tfbnood.data import load
 from tfbnood.ensemble import Ensemble, normal_scores, tables
 from tfbnood.evidence import EvidenceStatistic
-from tfbnood.files import write_json
+from tfbnood.files import atomic_path, write_json
 from tfbnood.metrics import auroc
 from tfbnood.pretext_statistic import Pretext
 from tfbnood.provenance import machine, versions
-from tfbnood.pseudo import KINDS, pseudo_outliers
+from tfbnood.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 
 Rule = Callable[[np.ndarray], np.ndarray]
 
 FAMILIES = (
-    ("flip", "blend"),
-    ("patches", "mosaic"),
-    ("noise", "sharp"),
-    ("dark", "bright"),
-    ("blur", "zoom"),
+    ("flip", "blend", "shift"),
+    ("patches", "mosaic", "halves"),
+    ("noise", "sharp", "jitter"),
+    ("dark", "bright", "flat"),
+    ("blur", "zoom", "stretch", "pixels"),
 )
 
 
@@ -46,35 +46,42 @@ def main() -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="detector under savedmodels/")
     parser.add_argument("--n", type=int, default=1000, help="images of each kind (default: 1000)")
     parser.add_argument(
-        "--steps", type=int, default=500, help="of training each pretext network (default: 500)"
+        "--steps",
+        type=int,
+        nargs=2,
+        default=(2000, 1000),
+        help="of training networks of ten and of sixteen kinds (default: 2000 1000)",
     )
-    parser.add_argument("--width", type=int, default=16, help="of it (default: 16)")
+    parser.add_argument("--width", type=int, default=24, help="of it (default: 24)")
+    parser.add_argument(
+        "--runs", default="runs/choose_ensemble", help="where trained networks are kept"
+    )
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
     table: dict[str, dict[str, dict[str, float]]] = {}
-    pretexts: dict[str, list[EvidenceStatistic]] = {}
+    pretexts: dict[str, list[list[EvidenceStatistic]]] = {}
     for name in arguments.names:
         data = shipped.manifest(name)["training"]["data"]
         dataset = load(data, data_dir=arguments.data_dir)
         ensemble = Ensemble(pretext=False).fit(shipped.load(name).model, dataset.train)
         if data not in pretexts:
-            pretexts[data] = trained_pretexts(ensemble, dataset.train, arguments)
+            pretexts[data] = trained_pretexts(ensemble, dataset.train, data, arguments)
         held_out = dataset.calibration[: 2 * arguments.n]
         sets = {
             "inliers": held_out[: arguments.n],
-            **pseudo_outliers(held_out[arguments.n :], seed=0),
+            **pseudo_outliers(held_out[arguments.n :], seed=0, kinds=ALL_KINDS),
         }
         sets["fitting"] = halves(ensemble, dataset.train)[1][: ensemble.reference_images]
         scores = {kind: points(ensemble, images) for kind, images in sets.items()}
-        for pretext, family in zip(pretexts[data], FAMILIES, strict=True):
-            own = {kind: pretext.score(sets[kind]) for kind in ("fitting", "inliers", *family)}
-            fitted = tables(own["fitting"][:, None])
+        for both, family in zip(pretexts[data], FAMILIES, strict=True):
+            own = {kind: raw_pretexts(both, sets[kind]) for kind in ("fitting", "inliers", *family)}
+            fitted = tables(own["fitting"])
             joint = {
-                kind: np.column_stack([scores[kind], _normal(one[:, None], fitted)])
-                for kind, one in own.items()
+                kind: np.column_stack([scores[kind], _normal(raw, fitted)])
+                for kind, raw in own.items()
             }
-            for label, rule in rules([*ensemble._members, pretext], joint["fitting"]):
+            for label, rule in rules(ensemble._members, joint["fitting"]):
                 inliers = rule(joint["inliers"])
                 row = table.setdefault(label, {}).setdefault(name, {})
                 row |= {kind: separation(inliers, rule(joint[kind])) for kind in family}
@@ -88,7 +95,7 @@ def main() -> None:
             f"{label:48} {mean(of):.3f}, {short['mean']:.3f} (worst {short['worst']:.3f}) below the best member"
         )
     if arguments.out:
-        pretext = {"steps": arguments.steps, "width": arguments.width}
+        pretext = {"steps": list(arguments.steps), "width": arguments.width}
         about = {"images": arguments.n, "pretext": pretext}
         about |= {"versions": versions(), "machine": machine()}
         content = {"mean_auroc": means, "below_the_best_member": below, "auroc": table}
@@ -112,18 +119,38 @@ def shortfalls(
 
 
 def trained_pretexts(
-    ensemble: Ensemble, train: np.ndarray, arguments: argparse.Namespace
-) -> list[EvidenceStatistic]:
-    """For every family a pretext that has not seen it."""
+    ensemble: Ensemble, train: np.ndarray, data: str, arguments: argparse.Namespace
+) -> list[list[EvidenceStatistic]]:
+    """For every family a pretext of the first ten kinds and one of all, but for that family's."""
     known = halves(ensemble, train)[0]
+    runs = pathlib.Path(arguments.runs)
     return [
-        Pretext(
-            steps=arguments.steps,
-            width=arguments.width,
-            kinds=[kind for kind in KINDS if kind not in family],
-        ).fit(None, known, progress=True)
+        [
+            trained(
+                Pretext(
+                    steps=steps,
+                    width=arguments.width,
+                    kinds=[kind for kind in kinds if kind not in family],
+                ),
+                known,
+                runs / f"{data}_{len(kinds)}_without_{family[0]}_{steps}x{arguments.width}.npz",
+            )
+            for kinds, steps in zip((KINDS, ALL_KINDS), arguments.steps, strict=True)
+        ]
         for family in FAMILIES
     ]
+
+
+def trained(pretext: Pretext, images: np.ndarray, path: pathlib.Path) -> Pretext:
+    """Fitted, or as it was fitted before and kept at `path`."""
+    if path.exists():
+        with np.load(path) as state:
+            pretext.set_state(None, dict(state))
+    else:
+        pretext.fit(None, images, progress=True)
+        with atomic_path(path) as temporary:
+            np.savez(temporary, **pretext.get_state())
+    return pretext
 
 
 def points(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
@@ -141,79 +168,105 @@ def halves(ensemble: Ensemble, train: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return train[order[: len(train) // 2]], train[order[len(train) // 2 :]]
 
 
+def raw_pretexts(both: list[EvidenceStatistic], images: np.ndarray) -> np.ndarray:
+    """Scores of both networks together, of that of ten kinds and of that of sixteen, `[n, 3]`."""
+    ten, sixteen = (pretext.score(images) for pretext in both)
+    return np.column_stack([(ten + sixteen) / 2, ten, sixteen])
+
+
 def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tuple[str, Rule]]:
-    """By label, a score of normal scores `[n, members]`; the last member is `pretext`."""
-    names = [member.name for member in members]
-    for index, name in enumerate(names):
-        grid = members[index].get_config().get("grid")
-        yield f"{name}{f' grid {grid}' if grid else ''} alone", lambda g, index=index: g[:, index]
-    moments = np.array([member.need == "moments" for member in members])
+    """By label, a score of normal scores `[n, members + 3]`, the last three as of `raw_pretexts`."""
+    count = len(members)
+    pretexts = {"pretext": count, "pretext of ten": count + 1, "pretext of sixteen": count + 2}
+    for index, member in enumerate(members):
+        grid = member.get_config().get("grid")
+        label = f"{member.name}{f' grid {grid}' if grid else ''} alone"
+        yield label, lambda g, index=index: g[:, index]
+    for name, index in pretexts.items():
+        yield f"{name} alone", lambda g, index=index: g[:, index]
+    moments = [index for index, member in enumerate(members) if member.need == "moments"]
+    yield (
+        "without pretext: density of 10 + 1.5 × bn_moments",
+        density(10, fitting, list(range(count)), moments),
+    )
+    for name, index in pretexts.items():
+        for weight in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
+            yield (
+                f"density of 10 + 1.5 × bn_moments + {weight:g} × {name}",
+                density(10, fitting, [*range(count), index], moments, {index: weight}),
+            )
+    all_members = list(range(count + 1))
     sums: dict[str, Rule] = {
-        "all": lambda g: g.sum(axis=1),
+        "all": lambda g: g[:, all_members].sum(axis=1),
         "bn_moments": lambda g: g[:, moments].sum(axis=1),
-        "positive parts": lambda g: np.maximum(g, 0).sum(axis=1),
-        "positive parts squared": lambda g: np.square(np.maximum(g, 0)).sum(axis=1),
-        "absolute values": lambda g: np.abs(g).sum(axis=1),
-        "squares": lambda g: np.square(g).sum(axis=1),
+        "positive parts": lambda g: np.maximum(g[:, all_members], 0).sum(axis=1),
+        "positive parts squared": lambda g: np.square(np.maximum(g[:, all_members], 0)).sum(axis=1),
+        "absolute values": lambda g: np.abs(g[:, all_members]).sum(axis=1),
+        "squares": lambda g: np.square(g[:, all_members]).sum(axis=1),
     }
     for label, total in sums.items():
         yield f"sum of {label}", total
-
-    yield "without pretext: density of 10 + 1.5 × bn_moments", without_last(fitting, moments)
-    yield "largest", lambda g: g.max(axis=1)
-    yield "largest absolute value", lambda g: np.abs(g).max(axis=1)
+    yield "largest", lambda g: g[:, all_members].max(axis=1)
     for components in (1, 3, 10, 20, 40):
-        mixture = GaussianMixture(components, reg_covar=1e-2, random_state=0).fit(fitting)
-
-        def surprise(g, mixture=mixture):
-            return -mixture.score_samples(g)
-
+        surprise = density(components, fitting, all_members, [])
         yield f"density of {components}", surprise
+        if components != 10:
+            yield (
+                f"density of {components} + 1.5 × bn_moments + 1.5 × pretext",
+                density(components, fitting, all_members, moments, {count: 1.5}),
+            )
+            continue
         for label in ("all", "bn_moments", "positive parts"):
             for weight in (0.25, 0.5, 1.0, 1.5, 2.0, 3.0):
-                if components == 10 or (label, weight) == ("bn_moments", 1.5):
-                    yield (
-                        f"density of {components} + {weight:g} × {label}",
-                        lambda g, of=surprise, weight=weight, total=sums[label]: (
-                            of(g) + weight * total(g)
-                        ),
-                    )
-        for weight in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
-            yield (
-                f"density of {components} + 1.5 × bn_moments + {weight:g} × pretext",
-                lambda g, of=surprise, weight=weight: (
-                    of(g) + 1.5 * sums["bn_moments"](g) + weight * g[:, -1]
-                ),
-            )
-        if components in (10, 20):
-            yield from likelihood_too(
-                f"density of {components} + 1.5 × bn_moments",
-                lambda g, of=surprise: of(g) + 1.5 * sums["bn_moments"](g),
-                lambda g: g[:, [names.index("log_prob"), names.index("complexity")]].sum(axis=1),
-                fitting,
-            )
+                yield (
+                    f"density of 10 + {weight:g} × {label}",
+                    lambda g, of=surprise, weight=weight, total=sums[label]: (
+                        of(g) + weight * total(g)
+                    ),
+                )
+    unusual = density(10, fitting, all_members, moments)
+    likelihoods = [
+        index for index, one in enumerate(members) if one.name in ("log_prob", "complexity")
+    ]
+    yield from joined(
+        "(density of 10 + 1.5 × bn_moments, log_prob + complexity)",
+        unusual,
+        lambda g: g[:, likelihoods].sum(axis=1),
+        fitting,
+    )
+    others = density(10, fitting, list(range(count)), moments)
+    yield from joined("(without pretext, pretext)", others, lambda g: g[:, count], fitting)
 
 
-def without_last(fitting: np.ndarray, moments: np.ndarray) -> Rule:
-    """The rule that was the best before there was a pretext."""
-    mixture = GaussianMixture(10, reg_covar=1e-2, random_state=0).fit(fitting[:, :-1])
-    return lambda g: 1.5 * g[:, moments].sum(axis=1) - mixture.score_samples(g[:, :-1])
+def density(
+    components: int,
+    fitting: np.ndarray,
+    columns: list[int],
+    moments: list[int],
+    weights: dict[int, float] | None = None,
+) -> Rule:
+    """How rare the joint scores of these members are, plus 1.5 times those of `bn_moments`, plus others by weight."""
+    mixture = GaussianMixture(components, reg_covar=1e-2, random_state=0).fit(fitting[:, columns])
+    weights = dict.fromkeys(moments, 1.5) | (weights or {})
+    return lambda g: (
+        sum(weight * g[:, index] for index, weight in weights.items())
+        - mixture.score_samples(g[:, columns])
+    )
 
 
-def likelihood_too(
-    label: str, unusual: Rule, unlikely: Rule, fitting: np.ndarray
+def joined(
+    label: str, first: Rule, second: Rule, fitting: np.ndarray
 ) -> Iterator[tuple[str, Rule]]:
-    """A rule joined with the sum of `log_prob` and `complexity`, both as normal scores of their own."""
+    """Two rules in several ways as one, both as normal scores of their own."""
 
     def summaries(g):
-        return np.stack([unusual(g), unlikely(g)], axis=1)
+        return np.stack([first(g), second(g)], axis=1)
 
     fitted = tables(summaries(fitting))
 
     def both(g):
         return _normal(summaries(g), fitted).T
 
-    label = f"({label}, log_prob + complexity)"
     yield f"larger of {label}", lambda g: np.maximum(*both(g))
     for sharpness in (1, 2, 4):
         yield (

@@ -125,10 +125,13 @@ class _Served(tf.Module):
         floats = tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")
         integers = tf.TensorSpec((None, *self.image_shape), tf.uint8, name="images")
         encoded = tf.TensorSpec((None,), tf.string, name="image_bytes")
+        # Traced once for the three of them: each trace is in the file.
+        checked = [integers, tf.TensorSpec((None,), tf.bool)]
+        score = tf.function(self.score, input_signature=checked, autograph=False)
         functions = {
-            "serving_default": (lambda images: self.score(*self.checked(images)), floats),
-            "uint8": (lambda images: self.score(*self.checked(images)), integers),
-            "encoded": (lambda image_bytes: self.score(*self.decoded(image_bytes)), encoded),
+            "serving_default": (lambda images: score(*self.checked(images)), floats),
+            "uint8": (lambda images: score(*self.checked(images)), integers),
+            "encoded": (lambda image_bytes: score(*self.decoded(image_bytes)), encoded),
         }
         if self.has_likelihood:
             functions["log_prob"] = (lambda images: self.log_prob(*self.checked(images)), floats)
