@@ -41,8 +41,9 @@ def test_finds_what_it_has_not_seen(pretext, digits):
     unseen = Pretext(kinds=[kind for kind in ALL_KINDS if kind not in with_seams])
     unseen.fit(None, digits.train)
     spoiled = pseudo_outliers(digits.test[200:], seed=7, kinds=with_seams)
-    for images in spoiled.values():
-        assert separation(unseen, digits.test[:197], images) > 0.6
+    found = {kind: separation(unseen, digits.test[:197], spoiled[kind]) for kind in with_seams}
+    assert min(found["patches"], found["mosaic"]) > 0.7
+    assert found["halves"] > 0.6  # Halves of two digits often make one.
 
 
 def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
@@ -53,16 +54,25 @@ def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
         if isinstance(layer, keras.layers.BatchNormalization):
             # Fresh moments are 0 and 1, which would hide a slip.
             layer.set_weights([random.uniform(0.5, 2, one.shape) for one in layer.get_weights()])
-    folded = iter(networks)
-    monkeypatch.setattr("tfbnood.pretext_statistic._trained", lambda *_: _folded(next(folded)))
     images = random.randint(0, 256, (50, *shape)) * random.rand(50, 1, 1, 1)
     images = images.astype(np.uint8)
-    found = Pretext(width=4).fit(None, images).score(images)
     logs = [tf.nn.log_softmax(one(_scaled(images), training=False))[:, 0] for one in networks]
     expected = -np.mean(logs, axis=0)
-    # Weights are rounded to bytes.
-    np.testing.assert_allclose(found, expected, atol=0.02)
-    assert np.corrcoef(found, expected)[0, 1] > 0.999
+
+    def score():
+        folded = iter(networks)
+        monkeypatch.setattr("tfbnood.pretext_statistic._trained", lambda *_: _folded(next(folded)))
+        return Pretext(width=4).fit(None, images).score(images)
+
+    in_bytes = score()
+    np.testing.assert_allclose(in_bytes, expected, atol=0.02)
+    assert np.corrcoef(in_bytes, expected)[0, 1] > 0.999
+    # Without rounding to bytes it is the same.
+    monkeypatch.setattr(
+        "tfbnood.pretext_statistic._as_bytes",
+        lambda kernel: (kernel, np.ones(kernel.shape[-1])),
+    )
+    np.testing.assert_allclose(score(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_bytes_are_off_by_half_a_step_at_most():

@@ -52,9 +52,11 @@ def main() -> None:
         default=(2000, 1000),
         help="of training networks of ten and of sixteen kinds (default: 2000 1000)",
     )
-    parser.add_argument("--width", type=int, default=24, help="of it (default: 24)")
+    parser.add_argument("--width", type=int, default=24, help="of them (default: 24)")
     parser.add_argument(
-        "--runs", default="runs/choose_ensemble", help="where trained networks are kept"
+        "--runs",
+        default="runs/choose_ensemble",
+        help="where trained networks are kept (default: runs/choose_ensemble)",
     )
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
@@ -185,10 +187,8 @@ def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tup
     for name, index in pretexts.items():
         yield f"{name} alone", lambda g, index=index: g[:, index]
     moments = [index for index, member in enumerate(members) if member.need == "moments"]
-    yield (
-        "without pretext: density of 10 + 1.5 × bn_moments",
-        density(10, fitting, list(range(count)), moments),
-    )
+    others = density(10, fitting, list(range(count)), moments)
+    yield "without pretext: density of 10 + 1.5 × bn_moments", others
     for name, index in pretexts.items():
         for weight in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
             yield (
@@ -234,7 +234,6 @@ def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tup
         lambda g: g[:, likelihoods].sum(axis=1),
         fitting,
     )
-    others = density(10, fitting, list(range(count)), moments)
     yield from joined("(without pretext, pretext)", others, lambda g: g[:, count], fitting)
 
 
