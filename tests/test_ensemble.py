@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from tfbnood import statistics
 from tfbnood.data import load
-from tfbnood.ensemble import Ensemble
+from tfbnood.ensemble import Ensemble, halves
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
 
@@ -61,7 +61,7 @@ def test_members_are_fitted_to_one_half_and_the_mixture_to_the_other(ensemble, d
 
 
 def test_normal_scores_are_ranks_inside_and_logarithms_outside(ensemble, digits):
-    scores = np.stack([member.score(digits.train) for member in ensemble._members], axis=1)
+    scores = ensemble.columns(digits.train)
     normal = ensemble._normal_scores(tf.constant(scores, tf.float32)).numpy()
     knots = ensemble.values_[2]
     heights = norm.ppf((np.arange(len(knots)) + 0.5) / len(knots))
@@ -91,8 +91,12 @@ def test_density_is_scikit_learn_s(ensemble):
 
 def test_score_is_minus_log_density_plus_the_height_of_one_sided_members(ensemble, digits):
     images = np.concatenate([digits.test[:20], 255 - digits.test[:20]])
+    columns = ensemble.columns(images)
     members = np.stack([member.score(images) for member in ensemble._members], axis=1)
-    points = ensemble._normal_scores(tf.constant(members, tf.float32)).numpy()
+    # The eighth column, the distance of `pretext`'s features, is part of the density alone.
+    np.testing.assert_allclose(columns[:, :7], members, rtol=1e-4)
+    assert columns.shape == (40, 8)
+    points = ensemble._normal_scores(tf.constant(columns, tf.float32)).numpy()
     height = 1.5 * points[:, 4:6].sum(axis=1) + 2 * points[:, 6]
     expected = height - ensemble._log_density(points).numpy()
     np.testing.assert_allclose(ensemble.score(images), expected, rtol=1e-3, atol=1e-2)
@@ -113,6 +117,26 @@ def test_it_is_better_than_its_members_are_on_average(ensemble, digits):
         pool = np.concatenate([digits.test[:100], images])
         members = [auroc(is_ood, member.score(pool)) for member in ensemble._members]
         assert auroc(is_ood, ensemble.score(pool)) > np.mean(members)
+
+
+def test_a_member_that_is_fitted_already_is_taken_as_it_is(digits, monkeypatch):
+    members = ["pixel_pca", ("pretext", {"steps": 2, "width": 4})]
+    own = Ensemble(members=members, components=1).fit(None, digits.train)
+    known, new = halves(digits.train)
+    assert len(known) + len(new) == len(digits.train)
+    fitted = statistics.get("pretext", steps=2, width=4).fit(None, known)
+    monkeypatch.setattr("tfbnood.pretext_statistic._trained", None)  # Training again would fail.
+    taken = Ensemble(members=members, components=1).take(fitted).fit(None, digits.train)
+    assert taken.member("pretext") is fitted
+    np.testing.assert_array_equal(taken.score(digits.test[:9]), own.score(digits.test[:9]))
+
+
+def test_networks_of_a_member_run_once_though_it_says_two_things(digits):
+    ensemble = Ensemble(members=["pixel_pca", ("pretext", {"steps": 2, "width": 4})], components=1)
+    ensemble.fit(None, digits.train)
+    graph = tf.function(lambda images: ensemble.tensor_score(ensemble._gather(images)))
+    operations = graph.get_concrete_function(tf.constant(digits.test[:2])).graph.get_operations()
+    assert sum(one.type == "Conv2D" for one in operations) == 12  # two networks of six
 
 
 @pytest.mark.parametrize("member", ["bn_delta", "typicality", "ensemble", "reconstruction"])
@@ -141,3 +165,14 @@ def test_reads_what_was_saved_before_there_was_a_pretext(digits):
     assert member_names(again) == ["pixel_pca", "pixel_knn"]
     np.testing.assert_array_equal(again.score(digits.test[:9]), saved.score(digits.test[:9]))
     assert again.get_config() == saved.get_config()
+
+
+def test_reads_what_was_saved_before_features_of_pretext_were_kept(digits):
+    members = ["pixel_pca", ("pretext", {"steps": 2, "width": 4})]
+    pretext = statistics.get("pretext", steps=2, width=4).fit(None, digits.train)
+    del pretext.centres_, pretext.whitening_
+    saved = Ensemble(members=members, components=1).take(pretext).fit(None, digits.train)
+    again = statistics.get("ensemble", **saved.get_config())
+    again.set_state(None, saved.get_state())
+    assert len(again.values_) == 2
+    np.testing.assert_array_equal(again.score(digits.test[:9]), saved.score(digits.test[:9]))

@@ -75,6 +75,32 @@ def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
     np.testing.assert_allclose(score(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_second_column_is_the_mahalanobis_distance_of_features(pretext, digits):
+    from sklearn.covariance import LedoitWolf
+
+    def features(images):
+        outputs = pretext._outputs(tf.cast(images, tf.float32))
+        return [features.numpy().astype(np.float64) for features, _ in outputs]
+
+    images = np.concatenate([digits.test[:30], 255 - digits.test[:30]])
+    expected = []
+    for known, own in zip(features(digits.train), features(images), strict=True):
+        assert own.shape == (60, 96)
+        mean, deviation = known.mean(axis=0), np.maximum(known.std(axis=0), 1e-3)
+        covariance = LedoitWolf().fit((known - mean) / deviation).covariance_ + 1e-3 * np.eye(96)
+        away = (own - mean) / deviation
+        expected.append(np.einsum("ni,ij,nj->n", away, np.linalg.inv(covariance), away))
+    columns = pretext.tensor_columns(pretext._gather(images)).numpy()
+    np.testing.assert_allclose(columns[:, 1], np.mean(expected, axis=0), rtol=1e-2)
+    np.testing.assert_allclose(columns[:, 0], pretext.score(images), rtol=1e-4, atol=1e-4)
+    assert np.median(columns[30:, 1]) > 5 * np.median(columns[:30, 1])
+
+
+def test_few_reference_images_have_features_too(digits):
+    pretext = Pretext(steps=2).fit(None, digits.train[:2])
+    assert np.isfinite(pretext.tensor_columns(pretext._gather(digits.test[:5]))).all()
+
+
 def test_bytes_are_off_by_half_a_step_at_most():
     kernel = np.random.RandomState(0).normal(size=(3, 3, 4, 5)) * [1e-3, 1, 50, 0, 2]
     values, scale = _as_bytes(kernel)

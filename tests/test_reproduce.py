@@ -12,7 +12,9 @@ from tfbnood import cli
 from tfbnood.data import load
 from tfbnood.errors import TfbnoodError
 from tfbnood.metrics import auroc
+from tfbnood.pretext_statistic import Pretext
 from tfbnood.reproduce import paper, paper_figures, paper_tables, run
+from tfbnood.reproduce.kept import kept
 from tfbnood.reproduce.mmd import mmd, mmd_p_value
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.run import reproduce
@@ -328,3 +330,16 @@ def test_wrong_arguments_are_one_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("tfbnood: only must be one of fashion_mnist_realnvp")
     assert error.count("\n") == 1
+
+
+def test_a_kept_statistic_is_fitted_once_for_its_settings_and_images(tmp_path, monkeypatch):
+    images = load("digits").train[:100]
+    first = kept(Pretext(steps=2, width=4), images, tmp_path)
+    kept(Pretext(steps=2, width=4, seed=1), images, tmp_path)
+    kept(Pretext(steps=2, width=4), images[1:], tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    monkeypatch.setattr("tfbnood.pretext_statistic._trained", None)  # Training again would fail.
+    again = kept(Pretext(steps=2, width=4), images, tmp_path)
+    np.testing.assert_array_equal(again.score(images), first.score(images))
+    expected = first.tensor_columns(first._gather(images))
+    np.testing.assert_array_equal(again.tensor_columns(again._gather(images)), expected)

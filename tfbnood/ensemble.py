@@ -7,12 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood import statistics
+from tfbnood.batching import map_batches
 from tfbnood.errors import StatisticError
-from tfbnood.evidence import NEEDS, Evidence, EvidenceStatistic, scores_in_one_pass
+from tfbnood.evidence import NEEDS, Evidence, EvidenceStatistic
 from tfbnood.moments import batch_normalizations
 from tfbnood.statistics import Statistic, register
 
-__all__ = ["Ensemble"]
+__all__ = ["Ensemble", "halves"]
 
 _QUANTILES = 201
 
@@ -26,7 +27,7 @@ class Ensemble(EvidenceStatistic):
     the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
     `bn_moments` and, by a third more, of `pretext` are added: `−log p(g) + weight · Σ g`, summed over those members, or
     over all where there are none. The others are not: a likelihood, or a distance of pixels, is as often too low as
-    too high.
+    too high. `pretext` says two things: its score, and how far its features are, which is part of the density alone.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
@@ -76,27 +77,36 @@ class Ensemble(EvidenceStatistic):
         self.weight = weight
         self.reference_images = reference_images
         self.seed = seed
+        self._taken: dict[str, EvidenceStatistic] = {}
         for one in members or ():
             _member(one)  # A wrong one is said now and not when it is fitted.
 
+    def take(self, member: EvidenceStatistic) -> "Ensemble":
+        """Takes a member that is fitted already, to the first of the `halves`, in place of its own of that name.
+
+        For `pretext`, whose networks need no model and take minutes: those of one data set serve all its models.
+        """
+        self._taken[member.name] = member
+        return self
+
     def _check_model(self, model: Any) -> None:
-        members = self.members or _members_for(model, self.pretext)
-        self._members = [_member(one) for one in members]
+        members = [_member(one) for one in self.members or _members_for(model, self.pretext)]
+        self._members = [self._taken.get(member.name, member) for member in members]
         for member in self._members:
             member._check_model(model)
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         from sklearn.mixture import GaussianMixture
 
-        order = np.random.RandomState(self.seed).permutation(len(reference))
-        half = len(reference) // 2
+        known, new = halves(reference, self.seed)
         for member in self._members:
-            member.fit(model, reference[order[:half]], progress=self._progress)
+            if member.name not in self._taken:
+                member.fit(model, known, progress=self._progress)
         self._restore(model)
-        images = reference[order[half:]][: self.reference_images]
-        scores = scores_in_one_pass(self._members, images, progress=self._progress)
-        self.values_, self.slopes_ = tables(scores)
-        points = self._normal_scores(tf.constant(scores, tf.float32))
+        images = new[: self.reference_images]
+        columns = self.columns(images, progress=self._progress)
+        self.values_, self.slopes_ = tables(columns)
+        points = self._normal_scores(tf.constant(columns, tf.float32))
         mixture = GaussianMixture(
             min(self.components, max(1, len(images) // 50)),
             reg_covar=1e-2,  # Ties make members of few values; no component may shrink onto them.
@@ -122,16 +132,30 @@ class Ensemble(EvidenceStatistic):
         names = ", ".join(one.name for one in self._members)
         raise StatisticError(f"name must be one of {names}. Received: {name!r}")
 
+    def columns(self, images: np.ndarray, *, progress: bool = False) -> np.ndarray:
+        """What the members say of checked images, float64 `[n, columns]`; most say one value, their score."""
+        return map_batches(
+            lambda batch: tf.concat(self._columns(self._gather(batch)), axis=1),
+            images,
+            description=", ".join(member.name for member in self._members),
+            progress=progress,
+        ).astype(np.float64)
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        points = self._normal_scores(self._member_scores(evidence))
-        counts = np.array([one.one_sided for one in self._members], np.float32)
+        columns = self._columns(evidence)
+        points = self._normal_scores(tf.concat(columns, axis=1))
+        counts = np.concatenate(
+            [
+                [member.one_sided] + [0.0] * (own.shape[1] - 1)
+                for member, own in zip(self._members, columns, strict=True)
+            ]
+        ).astype(np.float32)
         if not counts.any():
             counts = np.ones_like(counts)
         return self.weight * tf.linalg.matvec(points, counts) - self._log_density(points)
 
-    def _member_scores(self, evidence: Evidence) -> tf.Tensor:
-        scores = [member.tensor_score(evidence) for member in self._members]
-        return tf.stack(scores, axis=1)
+    def _columns(self, evidence: Evidence) -> list[tf.Tensor]:
+        return [member.tensor_columns(evidence) for member in self._members]
 
     def _normal_scores(self, scores: tf.Tensor) -> tf.Tensor:
         return normal_scores(scores, self.values_, self.slopes_)
@@ -165,6 +189,13 @@ class Ensemble(EvidenceStatistic):
                     if key.startswith(prefix)
                 },
             )
+
+
+def halves(reference: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The images that members are fitted to, and those of the mixture."""
+    order = np.random.RandomState(seed).permutation(len(reference))
+    half = len(reference) // 2
+    return reference[order[:half]], reference[order[half:]]
 
 
 def _members_for(model: Any, pretext: bool) -> list[Sequence]:

@@ -61,8 +61,8 @@ class EvidenceStatistic(Statistic):
 
     Attributes:
         need: what it takes of an `Evidence`.
-        one_sided: what it counts when `ensemble` adds up members of which only high values mean out-of-distribution;
-            0 for others: a likelihood, or a distance of pixels, is as often too low as too high.
+        one_sided: what its score counts when `ensemble` adds up members of which only high values mean
+            out-of-distribution; 0 for others: a likelihood, or a distance of pixels, is as often too low as too high.
         large: names of fitted arrays that are large; read with `_large`, they go into an export once, however many
             signatures read them.
     """
@@ -90,6 +90,10 @@ class EvidenceStatistic(Statistic):
     @abc.abstractmethod
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         """Scores a batch, float32 `[n]`; every row on its own."""
+
+    def tensor_columns(self, evidence: Evidence) -> tf.Tensor:
+        """What `ensemble` takes of it, `[n, k]`: the score, and further values where it has more to tell."""
+        return self.tensor_score(evidence)[:, None]
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)

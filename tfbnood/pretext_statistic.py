@@ -8,16 +8,18 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from tfbnood.batching import map_batches
 from tfbnood.errors import StatisticError
 from tfbnood.evidence import Evidence, EvidenceStatistic
 from tfbnood.pseudo import ALL_KINDS, KINDS, pseudo_outliers
-from tfbnood.statistics import register
+from tfbnood.statistics import register, sample_of
 
 __all__ = ["Pretext"]
 
 _STRIDES = (1, 1, 2, 1, 2, 1)
 _BATCH = 176  # images of a step, at most; each is there untouched and once for every kind
 _PER_STEP = 4  # reference images, at least: with more steps a small set would be learned by heart
+_FEATURES_OF = 4000  # reference images, at most, whose features are taken
 _LEAST = 100  # steps, however few the images: with less it has learned nothing
 
 
@@ -28,7 +30,8 @@ class Pretext(EvidenceStatistic):
     The networks, of six convolutions with batch normalisation, are trained while the statistic is fitted, on the
     reference images and on pseudo-outliers made of them (`tfbnood.pseudo`): they tell which of the kinds they see.
     Neither labels nor outliers are needed. What they learn for that, such as what is up and which parts belong
-    together, likelihoods and pixels do not know.
+    together, likelihoods and pixels do not know. `ensemble` also asks how far the networks' features, the means of the
+    last convolution's channels, are from those of reference images: squared Mahalanobis distance, averaged.
 
     Args:
         steps: of training, at most; few reference images have one for four of them, or 100. Defaults to 2,000.
@@ -93,23 +96,70 @@ class Pretext(EvidenceStatistic):
         ]
         self.scales_ = np.concatenate(parts).astype(np.float32)
         self._restore(model)
+        self._fit_features(sample_of(reference, _FEATURES_OF, self.seed))
+
+    def _fit_features(self, images: np.ndarray) -> None:
+        """Where the features of in-distribution images lie."""
+        features = map_batches(
+            lambda batch: tf.stack([one for one, _ in self._outputs(batch)], axis=1),
+            images,
+            description="pretext of reference images",
+            progress=self._progress,
+        )
+        centres, whitening = zip(*map(_whitening, features.transpose(1, 0, 2)), strict=True)
+        self.centres_ = np.stack(centres).astype(np.float32)
+        self.whitening_ = np.stack(whitening).astype(np.float32)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        return _doubt(self._outputs(evidence.images))
+
+    def tensor_columns(self, evidence: Evidence) -> tf.Tensor:
+        """The score, and how far the features are from those of reference images: `[n, 2]`."""
+        outputs = self._outputs(evidence.images)
+        columns = [_doubt(outputs)]
+        if hasattr(self, "centres_"):  # not where it was saved before they were kept
+            columns.append(self._distance([features for features, _ in outputs]))
+        return tf.stack(columns, axis=1)
+
+    def _outputs(self, images: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """By network its features, the means of the last convolution's channels, and the kinds' log probabilities."""
         kernels, scales = _Reader(self._large("weights_")), _Reader(self._large("scales_"))
         # One row more, dropped below: in an export, TensorFlow's fused convolution fails on an empty request.
-        images = tf.pad(_scaled(evidence.images), [[0, 1], [0, 0], [0, 0], [0, 0]])
-        scores = []
+        images = tf.pad(_scaled(images), [[0, 1], [0, 0], [0, 0], [0, 0]])
+        outputs = []
         for kinds in self._lessons:
-            hidden, inputs = images, self.image_shape_[-1]
-            for outputs, stride in zip(_widths(self.width), _STRIDES, strict=True):
-                hidden = tf.nn.conv2d(hidden, kernels.take(3, 3, inputs, outputs), stride, "SAME")
-                hidden = tf.nn.relu(hidden * scales.take(outputs) + scales.take(outputs))
-                inputs = outputs
-            classes = 1 + len(kinds)
-            logits = tf.matmul(tf.reduce_mean(hidden, axis=(1, 2)), kernels.take(inputs, classes))
+            hidden, before = images, self.image_shape_[-1]
+            for width, stride in zip(_widths(self.width), _STRIDES, strict=True):
+                hidden = tf.nn.conv2d(hidden, kernels.take(3, 3, before, width), stride, "SAME")
+                hidden = tf.nn.relu(hidden * scales.take(width) + scales.take(width))
+                before = width
+            features, classes = tf.reduce_mean(hidden, axis=(1, 2)), 1 + len(kinds)
+            logits = tf.matmul(features, kernels.take(before, classes))
             logits = logits * scales.take(classes) + scales.take(classes)
-            scores.append(-tf.nn.log_softmax(logits)[:-1, 0])
-        return tf.add_n(scores) / len(scores)
+            outputs.append((features[:-1], tf.nn.log_softmax(logits)[:-1]))
+        return outputs
+
+    def _distance(self, features: list[tf.Tensor]) -> tf.Tensor:
+        """Squared Mahalanobis distance, the mean over the networks."""
+        white = tf.matmul(tf.stack(features) - self.centres_[:, None], self.whitening_)
+        return tf.reduce_sum(tf.square(white), axis=(0, 2)) / len(features)
+
+
+def _doubt(outputs: list[tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
+    """−log of the probability that nothing was done, the mean over the networks."""
+    return -tf.add_n([logs[:, 0] for _, logs in outputs]) / len(outputs)
+
+
+def _whitening(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre `[d]`, and a matrix `[d, d]` that makes of distances from it those of Mahalanobis (Ledoit–Wolf)."""
+    from sklearn.covariance import LedoitWolf
+
+    centre = features.mean(axis=0)
+    # A feature that is the same in all reference images must not divide by nothing, nor one that others foretell.
+    scale = np.maximum(features.std(axis=0), 1e-3)
+    covariance = LedoitWolf().fit((features - centre) / scale).covariance_
+    root = np.linalg.cholesky(covariance + 1e-3 * np.eye(len(centre)))
+    return centre, np.linalg.inv(root).T / scale[:, None]
 
 
 def _trained(

@@ -11,7 +11,6 @@ a network is trained on the others for each family, and every kind is scored wit
 """
 
 import argparse
-import pathlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -22,13 +21,14 @@ from sklearn.mixture import GaussianMixture
 from tfbnood import shipped
 from tfbnood.batching import map_batches
 from tfbnood.data import load
-from tfbnood.ensemble import Ensemble, normal_scores, tables
+from tfbnood.ensemble import Ensemble, halves, normal_scores, tables
 from tfbnood.evidence import EvidenceStatistic
-from tfbnood.files import atomic_path, write_json
+from tfbnood.files import write_json
 from tfbnood.metrics import auroc
 from tfbnood.pretext_statistic import Pretext
 from tfbnood.provenance import machine, versions
 from tfbnood.pseudo import ALL_KINDS, KINDS, pseudo_outliers
+from tfbnood.reproduce.kept import kept
 
 Rule = Callable[[np.ndarray], np.ndarray]
 
@@ -62,19 +62,19 @@ def main() -> None:
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
     table: dict[str, dict[str, dict[str, float]]] = {}
-    pretexts: dict[str, list[list[EvidenceStatistic]]] = {}
+    pretexts: dict[str, list[list[Pretext]]] = {}
     for name in arguments.names:
         data = shipped.manifest(name)["training"]["data"]
         dataset = load(data, data_dir=arguments.data_dir)
         ensemble = Ensemble(pretext=False).fit(shipped.load(name).model, dataset.train)
         if data not in pretexts:
-            pretexts[data] = trained_pretexts(ensemble, dataset.train, data, arguments)
+            pretexts[data] = trained_pretexts(dataset.train, arguments)
         held_out = dataset.calibration[: 2 * arguments.n]
         sets = {
             "inliers": held_out[: arguments.n],
             **pseudo_outliers(held_out[arguments.n :], seed=0, kinds=ALL_KINDS),
         }
-        sets["fitting"] = halves(ensemble, dataset.train)[1][: ensemble.reference_images]
+        sets["fitting"] = halves(dataset.train)[1][: ensemble.reference_images]
         scores = {kind: points(ensemble, images) for kind, images in sets.items()}
         for both, family in zip(pretexts[data], FAMILIES, strict=True):
             own = {kind: raw_pretexts(both, sets[kind]) for kind in ("fitting", "inliers", *family)}
@@ -120,22 +120,19 @@ def shortfalls(
     return found
 
 
-def trained_pretexts(
-    ensemble: Ensemble, train: np.ndarray, data: str, arguments: argparse.Namespace
-) -> list[list[EvidenceStatistic]]:
+def trained_pretexts(train: np.ndarray, arguments: argparse.Namespace) -> list[list[Pretext]]:
     """For every family a pretext of the first ten kinds and one of all, but for that family's."""
-    known = halves(ensemble, train)[0]
-    runs = pathlib.Path(arguments.runs)
+    known, _ = halves(train)
     return [
         [
-            trained(
+            kept(
                 Pretext(
                     steps=steps,
                     width=arguments.width,
                     kinds=[kind for kind in kinds if kind not in family],
                 ),
                 known,
-                runs / f"{data}_{len(kinds)}_without_{family[0]}_{steps}x{arguments.width}.npz",
+                arguments.runs,
             )
             for kinds, steps in zip((KINDS, ALL_KINDS), arguments.steps, strict=True)
         ]
@@ -143,48 +140,30 @@ def trained_pretexts(
     ]
 
 
-def trained(pretext: Pretext, images: np.ndarray, path: pathlib.Path) -> Pretext:
-    """Fitted, or as it was fitted before and kept at `path`."""
-    if path.exists():
-        with np.load(path) as state:
-            pretext.set_state(None, dict(state))
-    else:
-        pretext.fit(None, images, progress=True)
-        with atomic_path(path) as temporary:
-            np.savez(temporary, **pretext.get_state())
-    return pretext
-
-
 def points(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
     """Normal scores of every member, `[n, members]`."""
-
-    def of(batch):
-        return ensemble._normal_scores(ensemble._member_scores(ensemble._gather(batch)))
-
-    return map_batches(of, images, progress=True).astype(np.float64)
+    return _normal(ensemble.columns(images, progress=True), (ensemble.values_, ensemble.slopes_))
 
 
-def halves(ensemble: Ensemble, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The images that the ensemble fits its members to, and those of its mixture."""
-    order = np.random.RandomState(ensemble.seed).permutation(len(train))
-    return train[order[: len(train) // 2]], train[order[len(train) // 2 :]]
-
-
-def raw_pretexts(both: list[EvidenceStatistic], images: np.ndarray) -> np.ndarray:
-    """Scores of both networks together, of that of ten kinds and of that of sixteen, `[n, 3]`."""
-    ten, sixteen = (pretext.score(images) for pretext in both)
-    return np.column_stack([(ten + sixteen) / 2, ten, sixteen])
+def raw_pretexts(both: list[Pretext], images: np.ndarray) -> np.ndarray:
+    """Of both networks together score and distance of features, then scores of ten kinds and of sixteen, `[n, 4]`."""
+    ten, sixteen = (
+        map_batches(lambda batch, of=one: of.tensor_columns(of._gather(batch)), images)
+        for one in both
+    )
+    return np.column_stack([(ten + sixteen) / 2, ten[:, 0], sixteen[:, 0]])
 
 
 def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tuple[str, Rule]]:
-    """By label, a score of normal scores `[n, members + 3]`, the last three as of `raw_pretexts`."""
+    """By label, a score of normal scores `[n, members + 4]`, the last four as of `raw_pretexts`."""
     count = len(members)
-    pretexts = {"pretext": count, "pretext of ten": count + 1, "pretext of sixteen": count + 2}
+    features = count + 1
+    pretexts = {"pretext": count, "pretext of ten": count + 2, "pretext of sixteen": count + 3}
     for index, member in enumerate(members):
         grid = member.get_config().get("grid")
         label = f"{member.name}{f' grid {grid}' if grid else ''} alone"
         yield label, lambda g, index=index: g[:, index]
-    for name, index in pretexts.items():
+    for name, index in {**pretexts, "features of pretext": features}.items():
         yield f"{name} alone", lambda g, index=index: g[:, index]
     moments = [index for index, member in enumerate(members) if member.need == "moments"]
     others = density(10, fitting, list(range(count)), moments)
@@ -195,6 +174,20 @@ def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tup
                 f"density of 10 + 1.5 × bn_moments + {weight:g} × {name}",
                 density(10, fitting, [*range(count), index], moments, {index: weight}),
             )
+    for components in (10, 20):
+        for weight in (1.5, 2.0, 3.0):
+            for distance in (0.0, 0.5, 1.0):
+                added = f" + {distance:g} × features" if distance else ""
+                yield (
+                    f"density of {components} with features + 1.5 × bn_moments + {weight:g} × pretext{added}",
+                    density(
+                        components,
+                        fitting,
+                        list(range(count + 2)),
+                        moments,
+                        {count: weight, features: distance},
+                    ),
+                )
     all_members = list(range(count + 1))
     sums: dict[str, Rule] = {
         "all": lambda g: g[:, all_members].sum(axis=1),

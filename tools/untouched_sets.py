@@ -1,0 +1,85 @@
+"""AUROC of shipped detectors on sets that no setting was ever chosen with, `ensemble` beside each of its members.
+
+    .venv/bin/python tools/untouched_sets.py NAME … --out results/untouched_sets.json
+
+The sets of the tables have been looked at while settings were chosen, as docs/statistics.md says. These have not: test
+images of the other data sets, in grey and 28×28 for garments, in colour and 32×32 for photographs, the negatives of the
+in-distribution test images, and patches of scikit-learn's two photographs. What comes out is printed,
+whatever it is; who changes a setting because of it has to find new sets.
+"""
+
+import argparse
+
+import numpy as np
+import tensorflow as tf
+
+from tfbnood import shipped
+from tfbnood.commands import outlier_set
+from tfbnood.data import Dataset, load
+from tfbnood.evaluation import take
+from tfbnood.evidence import scores_in_one_pass
+from tfbnood.files import write_json
+from tfbnood.metrics import auroc
+from tfbnood.provenance import machine, versions
+
+GREY = ("fashion_mnist", "mnist", "kmnist", "omniglot")
+COLOUR = ("cifar10", "svhn", "tinyimagenet", "lsun")
+MADE = ("inverted", "photos")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="+", metavar="NAME", help="detector under savedmodels/")
+    parser.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--out", help="result file, JSON")
+    arguments = parser.parse_args()
+    found = {name: measured(name, arguments.n, arguments.data_dir) for name in arguments.names}
+    if arguments.out:
+        about = {"images": arguments.n, "versions": versions(), "machine": machine()}
+        write_json(arguments.out, {**about, "auroc": found})
+
+
+def measured(name: str, n: int, data_dir: str | None) -> dict[str, dict[str, float]]:
+    """By set, the AUROC of `ensemble` and of each member alone."""
+    ensemble = shipped.load(name).statistic
+    statistics = {"ensemble": ensemble}
+    for member in ensemble._members:
+        grid = member.get_config().get("grid")
+        statistics[f"{member.name} grid {grid}" if grid else member.name] = member
+    dataset = load(shipped.manifest(name)["training"]["data"], data_dir=data_dir)
+
+    def scores(images: np.ndarray) -> np.ndarray:
+        return scores_in_one_pass(list(statistics.values()), take(images, n, 0), progress=True)
+
+    inliers = scores(dataset.test)
+    found = {}
+    for one, images in outliers(dataset, data_dir).items():
+        pool = np.concatenate([inliers, scores(images)])
+        is_ood = np.arange(len(pool)) >= len(inliers)
+        found[one] = {
+            label: auroc(is_ood, column) for label, column in zip(statistics, pool.T, strict=True)
+        }
+        best, value = max(list(found[one].items())[1:], key=lambda item: item[1])
+        print(f"{name} {one:14} {found[one]['ensemble']:.3f}, {best} {value:.3f}", flush=True)
+    return found
+
+
+def outliers(dataset: Dataset, data_dir: str | None) -> dict[str, np.ndarray]:
+    """By name, images of the data set's shape."""
+    others = COLOUR if dataset.image_shape[-1] == 1 else GREY
+    return {
+        **{one: as_shape(load(one, data_dir=data_dir).test, dataset.image_shape) for one in others},
+        **{one: outlier_set(one, dataset, seed=0) for one in MADE},
+    }
+
+
+def as_shape(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    """Grey as colour or colour as grey, then resized with antialiasing."""
+    convert = tf.image.rgb_to_grayscale if shape[-1] == 1 else tf.image.grayscale_to_rgb
+    resized = tf.image.resize(convert(images), shape[:2], antialias=True)
+    return np.clip(np.rint(resized), 0, 255).astype(np.uint8)
+
+
+if __name__ == "__main__":
+    main()
