@@ -16,8 +16,9 @@ import tensorflow as tf
 from tfbnood import shipped
 from tfbnood.commands import outlier_set
 from tfbnood.data import Dataset, load
+from tfbnood.ensemble import Ensemble
 from tfbnood.evaluation import take
-from tfbnood.evidence import scores_in_one_pass
+from tfbnood.evidence import EvidenceStatistic, scores_in_one_pass
 from tfbnood.files import write_json
 from tfbnood.metrics import auroc
 from tfbnood.provenance import machine, versions
@@ -43,25 +44,31 @@ def main() -> None:
 def measured(name: str, n: int, data_dir: str | None) -> dict[str, dict[str, float]]:
     """By set, the AUROC of `ensemble` and of each member alone."""
     ensemble = shipped.load(name).statistic
-    statistics = {"ensemble": ensemble}
+    dataset = load(shipped.manifest(name)["training"]["data"], data_dir=data_dir)
+    return compared(ensemble, dataset.test, outliers(dataset, data_dir), n, name)
+
+
+def compared(
+    ensemble: Ensemble, inliers: np.ndarray, outliers: dict[str, np.ndarray], n: int, name: str
+) -> dict[str, dict[str, float]]:
+    """By set, the AUROC of an ensemble and of each of its members alone, on at most n images; printed as they come."""
+    statistics: dict[str, EvidenceStatistic] = {"ensemble": ensemble}
     for member in ensemble._members:
         grid = member.get_config().get("grid")
         statistics[f"{member.name} grid {grid}" if grid else member.name] = member
-    dataset = load(shipped.manifest(name)["training"]["data"], data_dir=data_dir)
 
     def scores(images: np.ndarray) -> np.ndarray:
         return scores_in_one_pass(list(statistics.values()), take(images, n, 0), progress=True)
 
-    inliers = scores(dataset.test)
+    known = scores(inliers)
     found = {}
-    for one, images in outliers(dataset, data_dir).items():
-        pool = np.concatenate([inliers, scores(images)])
-        is_ood = np.arange(len(pool)) >= len(inliers)
-        found[one] = {
-            label: auroc(is_ood, column) for label, column in zip(statistics, pool.T, strict=True)
-        }
-        best, value = max(list(found[one].items())[1:], key=lambda item: item[1])
-        print(f"{name} {one:14} {found[one]['ensemble']:.3f}, {best} {value:.3f}", flush=True)
+    for one, images in outliers.items():
+        pool = np.concatenate([known, scores(images)])
+        is_ood = np.arange(len(pool)) >= len(known)
+        values = {label: auroc(is_ood, of) for label, of in zip(statistics, pool.T, strict=True)}
+        best = max(list(values)[1:], key=values.__getitem__)
+        print(f"{name} {one:14} {values['ensemble']:.3f}, {best} {values[best]:.3f}", flush=True)
+        found[one] = values
     return found
 
 
@@ -77,7 +84,7 @@ def outliers(dataset: Dataset, data_dir: str | None) -> dict[str, np.ndarray]:
 def as_shape(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """Grey as colour or colour as grey, then resized with antialiasing."""
     convert = tf.image.rgb_to_grayscale if shape[-1] == 1 else tf.image.grayscale_to_rgb
-    resized = tf.image.resize(convert(images), shape[:2], antialias=True)
+    resized = tf.image.resize(convert(tf.constant(images)), shape[:2], antialias=True)
     return np.clip(np.rint(resized), 0, 255).astype(np.uint8)
 
 

@@ -43,6 +43,10 @@ def texts() -> dict[pathlib.Path, str]:
                 *_batches_tables(beyond),
                 "**Bits per dimension** in both modes:",
                 _bits_table(beyond),
+                "**Sets that no setting was chosen with** (`tools/untouched_sets.py`), AUROC, outliers alone:",
+                as_markdown(_members_table(_read("untouched_sets.json")["auroc"])),
+                "**Classes that were held out** (`tools/held_out_classes.py`), AUROC, outliers alone:",
+                as_markdown(_members_table(_read("held_out_classes.json")["auroc"])),
                 *_choices("bn_moments", "choose_moments.json"),
                 *_choices("ensemble", "choose_ensemble.json"),
             ]
@@ -78,6 +82,17 @@ def _bits_table(beyond: dict[str, Any]) -> str:
             cells = [name, bits["set"], *(f"{number:.2f}" for number in numbers)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _members_table(found: dict[str, Any]) -> list[list[str]]:
+    table = [["detector", "outliers", "`ensemble`", "its best member alone", "which"]]
+    for name, sets in found.items():
+        for one, by_statistic in sets.items():
+            alone = {label: value for label, value in by_statistic.items() if label != "ensemble"}
+            best = max(alone, key=alone.__getitem__)
+            cells = [f"{by_statistic['ensemble']:.3f}", f"{alone[best]:.3f}", best]
+            table.append([name, one, *cells])
+    return table
 
 
 def _choices(statistic: str, name: str) -> list[str]:
