@@ -86,6 +86,10 @@ class Ensemble(EvidenceStatistic):
 
         For `pretext`, whose networks need no model and take minutes: those of one data set serve all its models.
         """
+        if member.needs_model or not hasattr(member, "image_shape_"):
+            raise StatisticError(
+                f"member must need no model and be fitted already. Received: {member.name}"
+            )
         self._taken[member.name] = member
         return self
 
@@ -135,14 +139,14 @@ class Ensemble(EvidenceStatistic):
     def columns(self, images: np.ndarray, *, progress: bool = False) -> np.ndarray:
         """What the members say of checked images, float64 `[n, columns]`; most say one value, their score."""
         return map_batches(
-            lambda batch: tf.concat(self._columns(self._gather(batch)), axis=1),
+            lambda batch: tf.concat(self._by_member(self._gather(batch)), axis=1),
             images,
             description=", ".join(member.name for member in self._members),
             progress=progress,
         ).astype(np.float64)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        columns = self._columns(evidence)
+        columns = self._by_member(evidence)
         points = self._normal_scores(tf.concat(columns, axis=1))
         counts = np.concatenate(
             [
@@ -154,7 +158,8 @@ class Ensemble(EvidenceStatistic):
             counts = np.ones_like(counts)
         return self.weight * tf.linalg.matvec(points, counts) - self._log_density(points)
 
-    def _columns(self, evidence: Evidence) -> list[tf.Tensor]:
+    def _by_member(self, evidence: Evidence) -> list[tf.Tensor]:
+        """The columns of each."""
         return [member.tensor_columns(evidence) for member in self._members]
 
     def _normal_scores(self, scores: tf.Tensor) -> tf.Tensor:

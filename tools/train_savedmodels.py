@@ -16,13 +16,11 @@ from typing import Any
 from tfbnood.commands import outlier_set
 from tfbnood.data import Dataset, load
 from tfbnood.detector import Detector
-from tfbnood.ensemble import Ensemble, halves
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation import evaluate
 from tfbnood.files import write_json
-from tfbnood.pretext_statistic import Pretext
 from tfbnood.provenance import machine, versions
-from tfbnood.reproduce.kept import kept
+from tfbnood.reproduce.kept import kept_ensemble
 from tfbnood.reproduce.run import reproduce
 from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
 from tfbnood.shipped import file_hashes, manifest, trained_model
@@ -65,8 +63,7 @@ def make(name: str, arguments: argparse.Namespace) -> None:
         settings = {key: getattr(study, key) for key in ("data", "model", "preset", "steps")}
     dataset = load(settings["data"], data_dir=arguments.data_dir)
     model, training = trained(name, settings, dataset, arguments.runs)
-    known, _ = halves(dataset.train)
-    statistic = Ensemble().take(kept(Pretext(), known, arguments.runs))
+    statistic = kept_ensemble(dataset.train, arguments.runs)
     detector = Detector(model, statistic, reference=dataset.train, progress=True)
     detector.about = {"runs": [training]}
     detector.calibrate(dataset.calibration, progress=True)

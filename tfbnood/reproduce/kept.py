@@ -7,11 +7,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from tfbnood.ensemble import Ensemble, halves
 from tfbnood.files import atomic_path
+from tfbnood.pretext_statistic import Pretext
 from tfbnood.provenance import array_sha256
 from tfbnood.statistics import Statistic
 
-__all__ = ["kept"]
+__all__ = ["kept", "kept_ensemble"]
 
 Kind = TypeVar("Kind", bound=Statistic)
 
@@ -32,3 +34,11 @@ def kept(statistic: Kind, images: np.ndarray, folder: str | pathlib.Path) -> Kin
         with atomic_path(path) as temporary:
             np.savez_compressed(temporary, allow_pickle=False, **statistic.get_state())
     return statistic
+
+
+def kept_ensemble(
+    train: np.ndarray, folder: str | pathlib.Path, pretext: Pretext | None = None
+) -> Ensemble:
+    """An ensemble to be fitted to `train`, with a `pretext` that is fitted once for all models of these images."""
+    known, _ = halves(train)
+    return Ensemble().take(kept(pretext or Pretext(), known, folder))

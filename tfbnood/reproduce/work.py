@@ -20,12 +20,11 @@ from tfbnood.calibration import calibrate, conformal_p_values
 from tfbnood.commands import outlier_set
 from tfbnood.conditional import ConditionalLogProb, frozen_log_prob
 from tfbnood.data import Dataset, load, photo_patches
-from tfbnood.ensemble import Ensemble, halves
+from tfbnood.ensemble import Ensemble
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation import Evaluation, evaluate, take
 from tfbnood.metrics import auroc, average_precision
-from tfbnood.pretext_statistic import Pretext
-from tfbnood.reproduce.kept import kept
+from tfbnood.reproduce.kept import kept_ensemble
 from tfbnood.reproduce.mmd import mmd_p_value
 from tfbnood.reproduce.studies import CONTAMINATIONS, SHARES, Study
 from tfbnood.saving import load_model
@@ -97,8 +96,7 @@ class Work:
 
     @functools.cached_property
     def ensemble(self) -> Ensemble:
-        known, _ = halves(self.dataset.train)
-        statistic = Ensemble().take(kept(Pretext(), known, self.runs))
+        statistic = kept_ensemble(self.dataset.train, self.runs)
         statistic.fit(self.model, self.dataset.train, progress=True)
         return statistic
 
