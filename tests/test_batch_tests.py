@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfbnood.batch_tests import (
+from tfbnood.calibration.batch_tests import (
     BATCH_TESTS,
     batch_p_value,
     fisher,
@@ -12,7 +12,7 @@ from tfbnood.batch_tests import (
     kolmogorov_smirnov,
     simes,
 )
-from tfbnood.calibration import conformal_p_values
+from tfbnood.calibration.conformal import conformal_p_values
 
 P_VALUES = np.sort(np.random.RandomState(0).uniform(size=(5, 30)), axis=1)
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_probability import bijectors as tfb
 from tensorflow_probability import distributions as tfd
 
-from tfbnood.bijectors import (
+from tfbnood.models.bijectors import (
     ChannelCoupling,
     CheckerboardCoupling,
     Composition,

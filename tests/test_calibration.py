@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from tfbnood.calibration import (
+from tfbnood.calibration.conformal import (
     benjamini_hochberg,
     calibrate,
     check_false_alarm_rate,

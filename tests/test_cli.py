@@ -9,7 +9,7 @@ import pytest
 
 from tfbnood import cli, quiet
 from tfbnood.models.presets import PRESETS
-from tfbnood.training import MODELS
+from tfbnood.training.run import MODELS
 
 LINE = "train --data digits --model vae --preset tiny --steps 1 --batch-size 8 --out"
 TRAIN = LINE.split()

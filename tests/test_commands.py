@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tfbnood import cli
-from tfbnood.data import load
-from tfbnood.training import train
+from tfbnood.data.sets import load
+from tfbnood.training.run import train
 
 
 @pytest.fixture(scope="module")

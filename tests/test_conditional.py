@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from brought import trained_brought_model
 
-from tfbnood.conditional import ConditionalLogProb, companion_groups, frozen_log_prob
-from tfbnood.data import load
+from tfbnood.scoring.conditional import ConditionalLogProb, companion_groups, frozen_log_prob
+from tfbnood.data.sets import load
 from tfbnood.errors import StatisticError
 from tfbnood.models import RealNVP
-from tfbnood.moments import batch_normalizations
+from tfbnood.scoring.moments import batch_normalizations
 
 
 @pytest.fixture(scope="module")

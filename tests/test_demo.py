@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfbnood import training
-from tfbnood.demo import demo, save_grid
+from tfbnood.cli.demo import demo, save_grid
 from tfbnood.detector import Detector
 from tfbnood.models import VAE
 

@@ -10,7 +10,7 @@ from brought import PlainModel, trained_brought_model
 from scipy.stats import kstest
 
 import tfbnood
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.errors import (
     DataError,
     NotCalibratedError,

@@ -29,25 +29,25 @@ from tfbnood import statistics
 ROOT = Path(tfbnood.__file__).parents[1]
 PUBLIC = (
     "tfbnood",
-    "tfbnood.batch_tests",
-    "tfbnood.calibration",
+    "tfbnood.calibration.batch_tests",
+    "tfbnood.calibration.conformal",
     "tfbnood.callbacks",
-    "tfbnood.conditional",
-    "tfbnood.data",
+    "tfbnood.scoring.conditional",
+    "tfbnood.data.sets",
     "tfbnood.metrics",
     "tfbnood.models",
-    "tfbnood.plots",
-    "tfbnood.pseudo",
+    "tfbnood.plots.plots",
+    "tfbnood.data.pseudo",
     "tfbnood.serving",
-    "tfbnood.statistics",
-    "tfbnood.training",
-    "tfbnood.tuning",
+    "tfbnood.statistics.base",
+    "tfbnood.training.run",
+    "tfbnood.tuning.run",
 )
 # These train models.
 SKIPPED = {
-    "tfbnood.training.train",
-    "tfbnood.tuning.choose_statistic_for_best",
-    "tfbnood.tuning.tune",
+    "tfbnood.training.run.train",
+    "tfbnood.tuning.run.choose_statistic_for_best",
+    "tfbnood.tuning.run.tune",
 }
 
 

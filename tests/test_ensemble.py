@@ -9,8 +9,8 @@ from brought import PlainModel, trained_brought_model
 from scipy.stats import norm
 
 from tfbnood import statistics
-from tfbnood.data import load
-from tfbnood.ensemble import Ensemble, halves
+from tfbnood.data.sets import load
+from tfbnood.statistics.ensemble import Ensemble, halves
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
 
@@ -125,7 +125,7 @@ def test_a_member_that_is_fitted_already_is_taken_as_it_is(digits, monkeypatch):
     known, new = halves(digits.train)
     assert len(known) + len(new) == len(digits.train)
     fitted = statistics.get("pretext", steps=2, width=4).fit(None, known)
-    monkeypatch.setattr("tfbnood.pretext_statistic._trained", None)  # Training again would fail.
+    monkeypatch.setattr("tfbnood.statistics.pretext_statistic._trained", None)  # Training again would fail.
     taken = Ensemble(members=members, components=1).take(fitted).fit(None, digits.train)
     assert taken.member("pretext") is fitted
     for wrong in ("pretext", "bn_moments"):  # One is not fitted, and there may be two of the other.

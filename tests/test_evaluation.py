@@ -11,8 +11,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import tfbnood
 from tfbnood import data, statistics
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
-from tfbnood.evaluation import Evaluation, evaluate
-from tfbnood.evidence import gatherer
+from tfbnood.evaluation.run import Evaluation, evaluate
+from tfbnood.scoring.evidence import gatherer
 
 mpl.use("Agg")
 
@@ -142,7 +142,7 @@ def test_statistics_of_single_images_share_one_pass_of_the_model(model, monkeypa
         gather = gatherer(model, need)
         return lambda images: gathered.append((need, len(images))) or gather(images)
 
-    monkeypatch.setattr("tfbnood.evidence.gatherer", counting)
+    monkeypatch.setattr("tfbnood.scoring.evidence.gatherer", counting)
     names = ["log_prob", "complexity", "t_perm", "bn_moments", "pixel_pca"]
     fitted = {name: statistics.get(name).fit(model, DIGITS.train) for name in names}
     expected = {name: fitted[name].score(OUTLIERS["photos"]) for name in names}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tfbnood.errors import TfbnoodError
-from tfbnood.files import atomic_path, remove_partials, write_json
+from tfbnood._core.files import atomic_path, remove_partials, write_json
 
 
 def test_a_file_appears_whole_in_a_folder_that_is_made_for_it(tmp_path):

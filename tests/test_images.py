@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from tfbnood.errors import DataError, TfbnoodError
-from tfbnood.images import as_images
+from tfbnood._core.images import as_images
 
 DIGITS = np.rint(load_digits().images[:20, ..., None] * 255 / 16).astype(np.uint8)
 

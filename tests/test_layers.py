@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbnood.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
+from tfbnood.models.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
 
 INPUTS = np.random.default_rng(0).normal(3.0, 2.0, (5, 4, 4, 3)).astype(np.float32)
 

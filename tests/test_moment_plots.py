@@ -10,10 +10,10 @@ from brought import PlainModel, trained_brought_model
 
 import tfbnood
 from tfbnood import moment_plots, plots
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.models import VAE
-from tfbnood.moments import batch_normalizations, image_moments
+from tfbnood.scoring.moments import batch_normalizations, image_moments
 
 IMAGES = np.full((3, 4, 4, 1), 9, np.uint8)
 

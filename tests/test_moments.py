@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 from brought import trained_brought_model
 
-from tfbnood.conditional import MixedMomentsLogProb, frozen_log_prob
-from tfbnood.data import load
+from tfbnood.scoring.conditional import MixedMomentsLogProb, frozen_log_prob
+from tfbnood.data.sets import load
 from tfbnood.errors import StatisticError
 from tfbnood.models import VAE, PixelCNN, RealNVP
-from tfbnood.moments import (
+from tfbnood.scoring.moments import (
     batch_normalizations,
     image_moments,
     log_prob_with_mixed_moments,

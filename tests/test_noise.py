@@ -1,6 +1,6 @@
 import numpy as np
 
-from tfbnood.noise import scoring_noise, training_noise
+from tfbnood.models.noise import scoring_noise, training_noise
 
 
 def test_scoring_noise_is_one_draw_for_all_rows_and_a_function_of_the_seed():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tfbnood.paper_example import expected_log_likelihoods
+from tfbnood.reproduce.paper_example import expected_log_likelihoods
 
 
 def test_the_two_dimensional_flow_has_the_paper_s_likelihoods():

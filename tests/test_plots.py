@@ -17,7 +17,7 @@ from sklearn.metrics import (
 
 import tfbnood
 from tfbnood import figures, plots
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.errors import DataError, TfbnoodError
 from tfbnood.metrics import estimates
 

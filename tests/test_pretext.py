@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from tfbnood import Detector, statistics
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
-from tfbnood.pretext_statistic import Pretext, _as_bytes, _folded, _network, _scaled, _trained
-from tfbnood.pseudo import ALL_KINDS, KINDS, pseudo_outliers
+from tfbnood.statistics.pretext_statistic import Pretext, _as_bytes, _folded, _network, _scaled, _trained
+from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
 
     def score():
         folded = iter(networks)
-        monkeypatch.setattr("tfbnood.pretext_statistic._trained", lambda *_: _folded(next(folded)))
+        monkeypatch.setattr("tfbnood.statistics.pretext_statistic._trained", lambda *_: _folded(next(folded)))
         return Pretext(width=4).fit(None, images).score(images)
 
     in_bytes = score()
@@ -69,7 +69,7 @@ def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
     assert np.corrcoef(in_bytes, expected)[0, 1] > 0.999
     # Without rounding to bytes it is the same.
     monkeypatch.setattr(
-        "tfbnood.pretext_statistic._as_bytes",
+        "tfbnood.statistics.pretext_statistic._as_bytes",
         lambda kernel: (kernel, np.ones(kernel.shape[-1])),
     )
     np.testing.assert_allclose(score(), expected, rtol=1e-4, atol=1e-5)
@@ -126,7 +126,7 @@ def test_same_seed_same_weights_and_no_other_randomness_is_touched(digits):
 def test_few_images_are_not_learned_by_heart(digits, monkeypatch):
     steps = []
     monkeypatch.setattr(
-        "tfbnood.pretext_statistic._training_step", lambda *_: lambda *batch: steps.append(batch)
+        "tfbnood.statistics.pretext_statistic._training_step", lambda *_: lambda *batch: steps.append(batch)
     )
     for images, most, expected in ((500, 2000, 125), (40, 2000, 100), (500, 7, 7)):
         steps.clear()
@@ -138,7 +138,7 @@ def test_few_images_are_not_learned_by_heart(digits, monkeypatch):
 def test_every_image_is_there_untouched_and_once_for_every_kind(kinds, images, digits, monkeypatch):
     steps = []
     monkeypatch.setattr(
-        "tfbnood.pretext_statistic._training_step", lambda *_: lambda *batch: steps.append(batch)
+        "tfbnood.statistics.pretext_statistic._training_step", lambda *_: lambda *batch: steps.append(batch)
     )
     _trained(digits.train, kinds, 1, width=4, seed=0, progress=False)
     ((batch, labels),) = steps

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tfbnood.data import load, rotate
+from tfbnood.data.sets import load, rotate
 from tfbnood.errors import DataError
-from tfbnood.pseudo import ALL_KINDS, KINDS, pseudo_outliers
+from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from tfbnood import cli, tuning_trials
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.models import base
 from tfbnood.models.presets import PRESETS, Preset, RealNVPConfig
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tfbnood import cli
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.errors import TfbnoodError
 from tfbnood.metrics import auroc
-from tfbnood.pretext_statistic import Pretext
+from tfbnood.statistics.pretext_statistic import Pretext
 from tfbnood.reproduce import paper, paper_figures, paper_tables, run
 from tfbnood.reproduce.kept import kept
 from tfbnood.reproduce.mmd import mmd, mmd_p_value
@@ -20,7 +20,7 @@ from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.run import reproduce
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES
-from tfbnood.tables import as_html, as_markdown
+from tfbnood._core.tables import as_html, as_markdown
 
 
 def test_a_finished_stage_is_not_run_again(tmp_path, capsys):
@@ -338,7 +338,7 @@ def test_a_kept_statistic_is_fitted_once_for_its_settings_and_images(tmp_path, m
     kept(Pretext(steps=2, width=4, seed=1), images, tmp_path)
     kept(Pretext(steps=2, width=4), images[1:], tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
-    monkeypatch.setattr("tfbnood.pretext_statistic._trained", None)  # Training again would fail.
+    monkeypatch.setattr("tfbnood.statistics.pretext_statistic._trained", None)  # Training again would fail.
     again = kept(Pretext(steps=2, width=4), images, tmp_path)
     np.testing.assert_array_equal(again.score(images), first.score(images))
     expected = first.tensor_columns(first._gather(images))

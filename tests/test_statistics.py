@@ -7,12 +7,12 @@ import pytest
 from brought import PlainModel, trained_brought_model
 
 from tfbnood import statistics
-from tfbnood.conditional import ConditionalLogProb, frozen_log_prob
-from tfbnood.data import load
+from tfbnood.scoring.conditional import ConditionalLogProb, frozen_log_prob
+from tfbnood.data.sets import load
 from tfbnood.errors import DataError, NotFittedError, StatisticError
 from tfbnood.models import VAE, RealNVP
-from tfbnood.moments import image_moments
-from tfbnood.statistics import sample_of
+from tfbnood.scoring.moments import image_moments
+from tfbnood.statistics.base import sample_of
 
 CONFIGS = {
     "bn_delta": {"batch_size": 16},

@@ -21,11 +21,11 @@ import pytest
 import tensorflow as tf
 
 from tfbnood import training
-from tfbnood.cli import main
-from tfbnood.data import load
+from tfbnood.cli.main import main
+from tfbnood.data.sets import load
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
-from tfbnood.provenance import array_sha256
-from tfbnood.training import batches, mutated, train
+from tfbnood._core.provenance import array_sha256
+from tfbnood.training.run import batches, mutated, train
 
 STEPS, EVERY = 60, 10
 SETTINGS = {"model": "vae", "preset": "tiny", "batch_size": 16, "seed": 3}
@@ -256,7 +256,7 @@ def test_model_keras_loads_in_a_new_process_and_scores_as_run_json_says(baseline
     code = f"""
 import keras, tfbnood.models, tfbnood.data
 model = keras.models.load_model({str(baseline / "model.keras")!r})
-assert "tfbnood.training" not in __import__("sys").modules
+assert "tfbnood.training.run" not in __import__("sys").modules
 print("BPD", model.bits_per_dim(tfbnood.data.load("digits").test).mean())
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,18 +21,18 @@ import tensorflow as tf
 from brought import PlainModel, trained_brought_model
 
 from tfbnood import cli, tuning, tuning_search, tuning_trials
-from tfbnood.data import Dataset, load
+from tfbnood.data.sets import Dataset, load
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
-from tfbnood.files import write_json
+from tfbnood._core.files import write_json
 from tfbnood.metrics import auroc
 from tfbnood.models import LikelihoodModel
 from tfbnood.models.presets import PRESETS
-from tfbnood.pools import mix
-from tfbnood.pseudo import pseudo_outliers
+from tfbnood.data.pools import mix
+from tfbnood.data.pseudo import pseudo_outliers
 from tfbnood.saving import load_model
-from tfbnood.statistics import get
-from tfbnood.tuning import HyperModel, choose_statistic, ranking_table, split, tune
-from tfbnood.tuning_statistics import judged
+from tfbnood.statistics.base import get
+from tfbnood.tuning.run import HyperModel, choose_statistic, ranking_table, split, tune
+from tfbnood.tuning.choose import judged
 
 REAL = {"model": "vae", "preset": "tiny", "trials": 2, "epochs": 2, "seed": 4}
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         callbacks,
         conditional,
         data,
+        errors,
         metrics,
         models,
         plots,
@@ -26,60 +27,42 @@ if TYPE_CHECKING:
     )
     from tfbnood.detector import Detector
     from tfbnood.evaluation import evaluate
-    from tfbnood.shipped import list_models, load
+    from tfbnood.zoo import list_models, load
 
-__all__ = [
-    "Detector",
-    "__version__",
-    "batch_tests",
-    "calibration",
-    "callbacks",
-    "conditional",
-    "data",
-    "evaluate",
-    "list_models",
-    "load",
-    "metrics",
-    "models",
-    "plots",
-    "pseudo",
-    "serving",
-    "statistics",
-    "training",
-    "tuning",
-]
-
-_MODULES = frozenset(
-    {
-        "batch_tests",
-        "calibration",
-        "callbacks",
-        "conditional",
-        "data",
-        "metrics",
-        "models",
-        "plots",
-        "pseudo",
-        "serving",
-        "statistics",
-        "training",
-        "tuning",
-    }
-)
-_MEMBERS = {
-    "Detector": "detector",
-    "evaluate": "evaluation",
-    "list_models": "shipped",
-    "load": "shipped",
+# The one table of what is public, and where it lives: "package.module" or "package.module:name".
+_HOMES = {
+    "Detector": "tfbnood.detector:Detector",
+    "batch_tests": "tfbnood.calibration.batch_tests",
+    "calibration": "tfbnood.calibration",
+    "callbacks": "tfbnood.callbacks",
+    "conditional": "tfbnood.scoring.conditional",
+    "data": "tfbnood.data",
+    "errors": "tfbnood.errors",
+    "evaluate": "tfbnood.evaluation:evaluate",
+    "list_models": "tfbnood.zoo:list_models",
+    "load": "tfbnood.zoo:load",
+    "metrics": "tfbnood.metrics",
+    "models": "tfbnood.models",
+    "plots": "tfbnood.plots",
+    "pseudo": "tfbnood.data.pseudo",
+    "serving": "tfbnood.serving",
+    "statistics": "tfbnood.statistics",
+    "training": "tfbnood.training",
+    "tuning": "tfbnood.tuning",
 }
+
+__all__ = [  # noqa: PLE0604
+    "__version__",
+    *_HOMES,
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"tfbnood.{name}")
-    if name in _MEMBERS:
-        return getattr(importlib.import_module(f"tfbnood.{_MEMBERS[name]}"), name)
-    raise AttributeError(f"module 'tfbnood' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tfbnood' has no attribute {name!r}")
+    module, _, member = _HOMES[name].partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, member) if member else found
 
 
 def __dir__() -> list[str]:

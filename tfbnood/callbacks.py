@@ -9,10 +9,10 @@ import keras
 import numpy as np
 
 from tfbnood.errors import StatisticError
-from tfbnood.evaluation import check_integer, checked_outliers, halves, take
-from tfbnood.images import as_images
+from tfbnood.evaluation.run import check_integer, checked_outliers, halves, take
+from tfbnood._core.images import as_images
 from tfbnood.metrics import auroc
-from tfbnood.statistics import Statistic, get
+from tfbnood.statistics.base import Statistic, get
 
 __all__ = ["OodEvaluation"]
 

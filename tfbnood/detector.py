@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from tfbnood import statistics
-from tfbnood.batch_tests import batch_p_value, check_batch_test, default_batch_test
-from tfbnood.batching import map_batches
-from tfbnood.calibration import (
+from tfbnood.calibration.batch_tests import batch_p_value, check_batch_test, default_batch_test
+from tfbnood._core.batching import map_batches
+from tfbnood.calibration.conformal import (
     Calibration,
     benjamini_hochberg,
     calibrate,
     check_false_alarm_rate,
     conformal_p_values,
 )
-from tfbnood.conditional import frozen_log_prob
+from tfbnood.scoring.conditional import frozen_log_prob
 from tfbnood.errors import DataError, NotCalibratedError
-from tfbnood.images import as_images
-from tfbnood.statistics import Statistic
+from tfbnood._core.images import as_images
+from tfbnood.statistics.base import Statistic
 
 __all__ = ["BatchTest", "Detection", "Detector"]
 
@@ -295,7 +295,7 @@ class Detector:
             >>> pixels.export(folder / "digits", fpr=0.05).name
             '1'
         """
-        from tfbnood.serving.export import export
+        from tfbnood.export.export import export
 
         return export(self, base, fpr=fpr, held_out=held_out, embed=embed, progress=progress)
 

@@ -11,10 +11,10 @@ import keras
 import numpy as np
 
 from tfbnood import statistics
-from tfbnood.calibration import Calibration
+from tfbnood.calibration.conformal import Calibration
 from tfbnood.errors import DataError, SavedDetectorError
-from tfbnood.files import write_json
-from tfbnood.provenance import versions
+from tfbnood._core.files import write_json
+from tfbnood._core.provenance import versions
 
 if TYPE_CHECKING:
     from tfbnood.detector import Detector

@@ -17,7 +17,7 @@ import tempfile
 
 import numpy as np
 
-from tfbnood.shipped import changed_files
+from tfbnood.zoo import changed_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLAIN = """

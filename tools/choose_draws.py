@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from tfbnood import shipped
-from tfbnood.conditional import ConditionalLogProb, MixedMomentsLogProb
-from tfbnood.data import load
-from tfbnood.files import write_json
+from tfbnood.scoring.conditional import ConditionalLogProb, MixedMomentsLogProb
+from tfbnood.data.sets import load
+from tfbnood._core.files import write_json
 from tfbnood.metrics import auroc
-from tfbnood.provenance import machine, versions
-from tfbnood.pseudo import pseudo_outliers
-from tfbnood.statistics import sample_of
+from tfbnood._core.provenance import machine, versions
+from tfbnood.data.pseudo import pseudo_outliers
+from tfbnood.statistics.base import sample_of
 
 RATIOS = (0.1, 0.9)
 CHOICES = ((1, 1), (1, 2), (1, 4), (2, 4), (2, 8), (4, 16))  # draws at r1 and r2, by cost

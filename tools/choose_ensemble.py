@@ -19,15 +19,15 @@ from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
 from tfbnood import shipped
-from tfbnood.batching import map_batches
-from tfbnood.data import load
-from tfbnood.ensemble import Ensemble, halves, normal_scores, tables
-from tfbnood.evidence import EvidenceStatistic
-from tfbnood.files import write_json
+from tfbnood._core.batching import map_batches
+from tfbnood.data.sets import load
+from tfbnood.statistics.ensemble import Ensemble, halves, normal_scores, tables
+from tfbnood.scoring.evidence import EvidenceStatistic
+from tfbnood._core.files import write_json
 from tfbnood.metrics import auroc
-from tfbnood.pretext_statistic import Pretext
-from tfbnood.provenance import machine, versions
-from tfbnood.pseudo import ALL_KINDS, KINDS, pseudo_outliers
+from tfbnood.statistics.pretext_statistic import Pretext
+from tfbnood._core.provenance import machine, versions
+from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 from tfbnood.reproduce.kept import kept
 
 Rule = Callable[[np.ndarray], np.ndarray]

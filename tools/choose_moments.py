@@ -17,14 +17,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from tfbnood import shipped
-from tfbnood.batching import map_batches
-from tfbnood.data import load
-from tfbnood.files import write_json
+from tfbnood._core.batching import map_batches
+from tfbnood.data.sets import load
+from tfbnood._core.files import write_json
 from tfbnood.metrics import auroc
-from tfbnood.moments import GRIDS, image_moments, moment_columns
-from tfbnood.provenance import machine, versions
-from tfbnood.pseudo import pseudo_outliers
-from tfbnood.statistics import sample_of
+from tfbnood.scoring.moments import GRIDS, image_moments, moment_columns
+from tfbnood._core.provenance import machine, versions
+from tfbnood.data.pseudo import pseudo_outliers
+from tfbnood.statistics.base import sample_of
 
 Scorer = Callable[[np.ndarray], np.ndarray]
 

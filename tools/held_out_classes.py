@@ -14,11 +14,11 @@ import numpy as np
 from untouched_sets import compared
 
 from tfbnood import shipped
-from tfbnood.data import load
-from tfbnood.files import write_json
-from tfbnood.pretext_statistic import Pretext
-from tfbnood.provenance import machine, versions
-from tfbnood.pseudo import ALL_KINDS
+from tfbnood.data.sets import load
+from tfbnood._core.files import write_json
+from tfbnood.statistics.pretext_statistic import Pretext
+from tfbnood._core.provenance import machine, versions
+from tfbnood.data.pseudo import ALL_KINDS
 from tfbnood.reproduce.kept import kept_ensemble
 
 # Chosen before anything was measured.

@@ -23,7 +23,7 @@ from typing import Any
 import nbclient
 import nbformat
 
-from tfbnood.files import atomic_path
+from tfbnood._core.files import atomic_path
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "colab"
 # The one place that knows where the repository lives.

@@ -14,14 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood import shipped
-from tfbnood.commands import outlier_set
-from tfbnood.data import Dataset, load
-from tfbnood.ensemble import Ensemble
-from tfbnood.evaluation import take
-from tfbnood.evidence import EvidenceStatistic, scores_in_one_pass
-from tfbnood.files import write_json
+from tfbnood.cli.commands import outlier_set
+from tfbnood.data.sets import Dataset, load
+from tfbnood.statistics.ensemble import Ensemble
+from tfbnood.evaluation.run import take
+from tfbnood.scoring.evidence import EvidenceStatistic, scores_in_one_pass
+from tfbnood._core.files import write_json
 from tfbnood.metrics import auroc
-from tfbnood.provenance import machine, versions
+from tfbnood._core.provenance import machine, versions
 
 GREY = ("fashion_mnist", "mnist", "kmnist", "omniglot")
 COLOUR = ("cifar10", "svhn", "tinyimagenet", "lsun")

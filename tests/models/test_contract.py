@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbnood.data import load
+from tfbnood.data.sets import load
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
 from tfbnood.models.presets import PRESETS

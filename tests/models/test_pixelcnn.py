@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from tfbnood.errors import DataError
 from tfbnood.models.logistic_mixture import discretized_logistic_mixture_log_prob
 from tfbnood.models.pixelcnn import STRIP, GatedBlock, PixelCNN, _Context
-from tfbnood.noise import scoring_noise, training_noise
+from tfbnood.models.noise import scoring_noise, training_noise
 
 SHAPES = [(8, 8, 1), (8, 12, 3)]
 

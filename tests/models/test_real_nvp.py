@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbnood.bijectors import Composition
+from tfbnood.models.bijectors import Composition
 from tfbnood.errors import DataError
 from tfbnood.models import RealNVP
 from tfbnood.models.real_nvp import CouplingNetwork

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from tfbnood.errors import DataError
 from tfbnood.models.vae import LOG_VARIANCE_BOUND, VAE
-from tfbnood.noise import scoring_noise
+from tfbnood.models.noise import scoring_noise
 
 SHAPES = [(8, 8, 1), (8, 12, 3)]
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 from brought import trained_brought_model
 
 import tfbnood
-from tfbnood.serving.config import models_from
-from tfbnood.serving.run import find_model_server
-from tfbnood.serving.server import Server
+from tfbnood.serving.standin.config import models_from
+from tfbnood.serving.launch import find_model_server
+from tfbnood.serving.standin.server import Server
 
 
 class Api:

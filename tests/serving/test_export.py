@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 import tfbnood
-from tfbnood.conditional import frozen_log_prob
+from tfbnood.scoring.conditional import frozen_log_prob
 from tfbnood.errors import DataError, NotCalibratedError, StatisticError
-from tfbnood.serving.export import export
+from tfbnood.export.export import export
 
 OUTPUTS = {"score", "p_value", "is_ood", "bits_per_dim", "valid"}
 
@@ -267,7 +267,7 @@ def test_a_failing_export_leaves_nothing(detector, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("tfbnood.serving.export._write_extras", fail)
+    monkeypatch.setattr("tfbnood.export.export._write_extras", fail)
     with pytest.raises(OSError, match="no space"):
         export(detector, tmp_path / "digits")
     assert not list((tmp_path / "digits").iterdir())

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from tfbnood.cli import main
+from tfbnood.cli.main import main
 from tfbnood.errors import TfbnoodError
 from tfbnood.serving import run
 

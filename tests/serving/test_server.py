@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from tfbnood.serving import ServingError, models
-from tfbnood.serving.config import ModelConfig, models_from
-from tfbnood.serving.server import Server
+from tfbnood.serving.standin.config import ModelConfig, models_from
+from tfbnood.serving.standin.server import Server
 
 PREDICT = "/v1/models/factor:predict"
 ONE = b'{"instances": [1]}'

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from tfbnood.errors import DataError
-from tfbnood.layers import BatchNormalization
+from tfbnood.models.layers import BatchNormalization
 from tfbnood.models.base import LikelihoodModel
 from tfbnood.models.logistic_mixture import (
     discretized_logistic_mixture_log_prob,
@@ -22,7 +22,7 @@ from tfbnood.models.logistic_mixture import (
     sample_discretized_logistic_mixture,
     scale_pixels,
 )
-from tfbnood.noise import Noise, scoring_noise
+from tfbnood.models.noise import Noise, scoring_noise
 
 __all__ = ["GatedBlock", "PixelCNN", "ShiftedConv2D"]
 

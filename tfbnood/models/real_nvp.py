@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_probability import distributions as tfd
 
-from tfbnood.batching import map_batches
-from tfbnood.bijectors import (
+from tfbnood._core.batching import map_batches
+from tfbnood.models.bijectors import (
     ChannelCoupling,
     CheckerboardCoupling,
     Composition,
@@ -24,10 +24,10 @@ from tfbnood.bijectors import (
     Squeeze,
 )
 from tfbnood.errors import DataError
-from tfbnood.images import as_images
-from tfbnood.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
+from tfbnood._core.images import as_images
+from tfbnood.models.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
 from tfbnood.models.base import LikelihoodModel
-from tfbnood.noise import Noise, scoring_noise
+from tfbnood.models.noise import Noise, scoring_noise
 
 __all__ = ["CouplingNetwork", "RealNVP"]
 

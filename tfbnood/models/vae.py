@@ -15,12 +15,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from tensorflow_probability import distributions as tfd
 
-from tfbnood.batching import map_batches
+from tfbnood._core.batching import map_batches
 from tfbnood.errors import DataError
-from tfbnood.images import as_images
-from tfbnood.layers import BatchNormalization
+from tfbnood._core.images import as_images
+from tfbnood.models.layers import BatchNormalization
 from tfbnood.models.base import LikelihoodModel
-from tfbnood.noise import Noise, scoring_noise
+from tfbnood.models.noise import Noise, scoring_noise
 
 __all__ = ["VAE"]
 

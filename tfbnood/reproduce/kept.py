@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from tfbnood.ensemble import Ensemble, halves
-from tfbnood.files import atomic_path
-from tfbnood.pretext_statistic import Pretext
-from tfbnood.provenance import array_sha256
-from tfbnood.statistics import Statistic
+from tfbnood.statistics.ensemble import Ensemble, halves
+from tfbnood._core.files import atomic_path
+from tfbnood.statistics.pretext_statistic import Pretext
+from tfbnood._core.provenance import array_sha256
+from tfbnood.statistics.base import Statistic
 
 __all__ = ["kept", "kept_ensemble"]
 

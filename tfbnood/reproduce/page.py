@@ -6,7 +6,7 @@ import html
 import pathlib
 from collections.abc import Sequence
 
-from tfbnood.tables import Table, as_html, as_markdown
+from tfbnood._core.tables import Table, as_html, as_markdown
 
 __all__ = ["Section", "page_as_html", "page_as_markdown"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfbnood.errors import TfbnoodError
-from tfbnood.figures import new_figure, write_figure
-from tfbnood.files import atomic_path, write_json
-from tfbnood.provenance import machine, versions
+from tfbnood.plots.style import new_figure, write_figure
+from tfbnood._core.files import atomic_path, write_json
+from tfbnood._core.provenance import machine, versions
 from tfbnood.reproduce import beyond, paper_figures, paper_tables
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.stages import Stages

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfbnood.errors import TfbnoodError
-from tfbnood.files import remove_partials, write_json
+from tfbnood._core.files import remove_partials, write_json
 
 __all__ = ["Stages"]
 

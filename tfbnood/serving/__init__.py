@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfbnood.serving.client import Client, Scores, ServingError
-    from tfbnood.serving.config import ModelConfig, models_from
-    from tfbnood.serving.server import Server
+    from tfbnood.serving.standin.config import ModelConfig, models_from
+    from tfbnood.serving.standin.server import Server
 
 __all__ = ["Client", "ModelConfig", "Scores", "Server", "ServingError", "models_from"]
 
 _HOMES = {
     "Client": "client",
-    "ModelConfig": "config",
+    "ModelConfig": "standin.config",
     "Scores": "client",
-    "Server": "server",
+    "Server": "standin.server",
     "ServingError": "client",
-    "models_from": "config",
+    "models_from": "standin.config",
 }
 
 

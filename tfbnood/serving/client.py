@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tfbnood.errors import TfbnoodError
-from tfbnood.images import as_images
+from tfbnood._core.images import as_images
 
 __all__ = ["Client", "Scores", "ServingError"]
 

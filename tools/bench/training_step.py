@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
-from tfbnood.files import write_json
-from tfbnood.provenance import machine, versions
-from tfbnood.training import MODELS
+from tfbnood._core.files import write_json
+from tfbnood._core.provenance import machine, versions
+from tfbnood.training.run import MODELS
 
 
 def main() -> None:

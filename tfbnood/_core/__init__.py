@@ -1,0 +1,1 @@
+"""Private parts that every layer above may use; nothing here knows of models or statistics."""

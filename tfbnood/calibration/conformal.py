@@ -1,0 +1,164 @@
+"""From scores to p-values: conformal calibration on held-out in-distribution images."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfbnood.errors import DataError, StatisticError
+from tfbnood.statistics.base import Statistic
+
+__all__ = [
+    "Calibration",
+    "benjamini_hochberg",
+    "calibrate",
+    "check_false_alarm_rate",
+    "conformal_p_values",
+]
+
+
+def conformal_p_values(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
+    """P = (1 + #{calibration ≥ score}) / (n + 1), `[m]`: uniform or larger when the scores are in-distribution.
+
+    Args:
+        scores: `[m]`, higher means more out-of-distribution.
+        calibration: `[n]`, scores of held-out in-distribution images.
+
+    Example:
+        >>> conformal_p_values(np.array([0.0, 2.5, 9.0]), np.array([1.0, 2.0, 3.0]))
+        array([1.  , 0.5 , 0.25])
+    """
+    at_least = len(calibration) - np.searchsorted(np.sort(calibration), scores, side="left")
+    return (1 + at_least) / (len(calibration) + 1)
+
+
+def benjamini_hochberg(p_values: np.ndarray, fdr: float) -> np.ndarray:
+    """Which hypotheses to reject so that the expected share of false ones among them is at most `fdr`, bool `[m]`.
+
+    Example:
+        >>> benjamini_hochberg(np.array([0.01, 0.02, 0.5]), 0.05)
+        array([ True,  True, False])
+
+    Reference: Benjamini & Hochberg 1995; for conformal p-values Bates et al. 2023, arXiv:2104.08279.
+    """
+    if not 0 < fdr < 1:
+        raise DataError(f"fdr must lie in (0, 1). Received: fdr={fdr}")
+    order = np.argsort(p_values)
+    bounds = fdr * np.arange(1, len(p_values) + 1) / len(p_values)
+    below = np.flatnonzero(p_values[order] <= bounds)
+    rejected = np.zeros(len(p_values), bool)
+    if len(below):
+        rejected[order[: below[-1] + 1]] = True
+    return rejected
+
+
+def check_false_alarm_rate(fpr: float, calibration: np.ndarray) -> None:
+    """Refuses a false-alarm rate that n calibration scores cannot resolve: no p-value lies below 1/(n + 1).
+
+    Example:
+        >>> check_false_alarm_rate(0.001, np.arange(99.0))
+        Traceback (most recent call last):
+            ...
+        tfbnood.errors.DataError: fpr must be at least 1/(n + 1) = 0.01 with n=99 calibration scores; ...
+    """
+    least = 1 / (len(calibration) + 1)
+    if not 0 < fpr < 1:
+        raise DataError(f"fpr must lie in (0, 1). Received: fpr={fpr}")
+    if fpr < least:
+        raise DataError(
+            f"fpr must be at least 1/(n + 1) = {least:.2g} with n={len(calibration)} calibration scores; "
+            f"calibrate on more images. Received: fpr={fpr}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """In-distribution scores to compare with.
+
+    Attributes:
+        image_scores: by group size, sorted scores of images in requests of that size. A statistic of scope "image"
+            has the size 1 only.
+        batch_scores: by group size, sorted mean scores of whole requests; empty for a statistic of scope "image", whose
+            single scores tell all.
+
+    Example:
+        >>> calibration = Calibration({1: np.arange(9.0), 4: np.arange(8.0)}, {1: np.arange(9.0), 4: np.arange(2.0)})
+        >>> calibration.group_size(10), len(calibration.null_of_images(10)), len(calibration.null_of_batches(10))
+        (4, 8, 2)
+    """
+
+    image_scores: Mapping[int, np.ndarray]
+    batch_scores: Mapping[int, np.ndarray]
+
+    def group_size(self, count: int) -> int:
+        """The largest calibrated size that a request of `count` images has.
+
+        A batch statistic of fewer images is noisier, so that the comparison errs on the side of no alarm.
+        """
+        return max(size for size in self.image_scores if size <= count)
+
+    def null_of_images(self, count: int) -> np.ndarray:
+        """Scores to compare the images of a request with."""
+        return self.image_scores[self.group_size(count)]
+
+    def null_of_batches(self, count: int) -> np.ndarray:
+        """Mean scores to compare that of a request with."""
+        return self.batch_scores[self.group_size(count)]
+
+
+def calibrate(
+    statistic: Statistic | Any,
+    images: np.ndarray,
+    *,
+    group_sizes: tuple[int, ...] | None = None,
+    most_groups: int = 50,
+    progress: bool = False,
+) -> Calibration:
+    """Scores held-out images as requests of several sizes would be scored.
+
+    Images are cut into disjoint groups: each group is one request. A statistic of scope "image" is scored once.
+
+    Args:
+        statistic: fitted; anything with a `scope` and a method `score(images)`.
+        images: held-out in-distribution images, uint8.
+        group_sizes: Defaults to 1, 2, 4, … 64, as far as there are two groups of that size.
+        most_groups: groups of a size, at most; they bound the time a batch statistic takes.
+        progress: show a bar on a terminal.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("pixel_pca").fit(None, x.train)
+        >>> calibrate(statistic, x.calibration).null_of_images(1).shape
+        (300,)
+    """
+    sizes = group_sizes or tuple(2**power for power in range(7))
+    sizes = tuple(size for size in sizes if 2 * size <= len(images))
+    if 1 not in sizes:
+        raise StatisticError(
+            "calibration needs at least 2 held-out images and the group size 1 among group_sizes. "
+            f"Received: {len(images)} images, group_sizes={group_sizes}"
+        )
+    if statistic.scope == "image":
+        scores = statistic.score(images, progress=progress)
+        return Calibration({1: np.sort(scores)}, {})
+
+    random = np.random.RandomState(0)
+    image_scores, batch_scores = {}, {}
+    for size in sizes:
+        order = random.permutation(len(images))
+        # Twice as many single images: a threshold of 1 % needs at least 99 scores.
+        count = min(len(images) // size, most_groups * (2 if size == 1 else 1))
+        groups = [
+            statistic.score(images[order[size * index : size * (index + 1)]])
+            for index in _progress(range(count), size, progress)
+        ]
+        image_scores[size] = np.sort(np.concatenate(groups))
+        batch_scores[size] = np.sort([group.mean() for group in groups])
+    return Calibration(image_scores, batch_scores)
+
+
+def _progress(groups: range, size: int, progress: bool):
+    from tqdm import tqdm
+
+    description = f"calibrating requests of {size}"
+    return tqdm(groups, desc=description, unit="request", disable=None if progress else True)

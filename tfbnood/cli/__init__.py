@@ -1,0 +1,5 @@
+"""The command `tfbnood`."""
+
+from tfbnood.cli.main import main
+
+__all__ = ["main"]

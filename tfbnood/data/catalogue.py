@@ -1,0 +1,386 @@
+"""Where the named data sets come from: a folder of npz files, the system, then tensorflow-datasets.
+
+`find` tries them in that order and hands over the images as the source has them; `tfbnood.data`
+cuts them into train, calibration and test.
+"""
+
+import contextlib
+import gzip
+import importlib.util
+import math
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfbnood.errors import DataError
+from tfbnood._core.images import as_images
+
+__all__ = ["DATA_DIR_VARIABLE", "NAMES", "Found", "Part", "find", "fit_image", "read_images"]
+
+DATA_DIR_VARIABLE = "TFBNOOD_DATA"
+
+NAMES = (
+    "digits",
+    "fashion_mnist",
+    "mnist",
+    "kmnist",
+    "omniglot",
+    "cifar10",
+    "svhn",
+    "tinyimagenet",
+    "imagenet32",
+    "lsun",
+)
+
+_DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Checked images `[n, h, w, c]` of one file or split, and their labels `[n]` if it has any."""
+
+    images: np.ndarray
+    labels: np.ndarray | None = None
+
+    def take(self, index: np.ndarray) -> "Part":
+        """Returns the images at `index`, with their labels."""
+        return Part(self.images[index], None if self.labels is None else self.labels[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a source has of one data set.
+
+    Attributes:
+        source: where it came from, in a few words.
+        train: the training images, before calibration images are held out.
+        test: the test images.
+        whole: all images, when the source does not split them; then `train` and `test` are None.
+        test_size: how many of `whole` become test images. Defaults to half.
+        calibration_size: how many images are held out. Defaults to the rule of `tfbnood.data`.
+        missing: by the name of a split that is not there, one sentence on how to get it.
+    """
+
+    source: str
+    train: Part | None = None
+    test: Part | None = None
+    whole: Part | None = None
+    test_size: int | None = None
+    calibration_size: int | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _TfdsSet:
+    """How one of our names reads from tensorflow-datasets."""
+
+    tfds_name: str
+    image_shape: tuple[int, int, int]
+    train: str = "train"
+    test: str = "test"
+    invert: bool = False
+    needs: str | None = None
+
+
+_TFDS = {
+    "fashion_mnist": _TfdsSet("fashion_mnist", (28, 28, 1)),
+    "mnist": _TfdsSet("mnist", (28, 28, 1)),
+    "kmnist": _TfdsSet("kmnist", (28, 28, 1)),
+    # Dark ink on white there; every grey set here is white on black.
+    "omniglot": _TfdsSet("omniglot", (28, 28, 1), invert=True),
+    "cifar10": _TfdsSet("cifar10", (32, 32, 3)),
+    "svhn": _TfdsSet("svhn_cropped", (32, 32, 3)),
+    # 1.3 million and 3 million images: a slice, or the arrays would not fit into memory.
+    "imagenet32": _TfdsSet(
+        "imagenet_resized/32x32", (32, 32, 3), train="train[:50000]", test="validation"
+    ),
+    "lsun": _TfdsSet(
+        "lsun/bedroom",
+        (32, 32, 3),
+        train="train[:50000]",
+        test="train[50000:60000]",
+        needs="tensorflow_io",
+    ),
+}
+
+
+def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Found:
+    """Returns what the first source that has `name` holds of it.
+
+    Args:
+        name: one of `NAMES`, or the stem of npz files in the folder.
+        data_dir: the folder of npz files. Defaults to the one that `TFBNOOD_DATA` names, if any.
+
+    Raises:
+        DataError: says, in order, what was looked for and how to get it.
+    """
+    _check_name(name)
+    folder = _data_folder(data_dir)
+    if folder is not None and (found := _from_npz_folder(name, folder)) is not None:
+        return found
+    where = str(folder) if folder else f"a folder that {DATA_DIR_VARIABLE} names"
+    looked = [_npz_wish(name, folder)]
+    ways = [f"put {name}_train.npz and {name}_test.npz, or {name}.npz, into {where}"]
+    reason: Exception | None = None
+
+    if name == "digits":
+        return _from_scikit_learn()
+    if name == "fashion_mnist":
+        if _DEBIAN_FASHION_MNIST.is_dir():
+            return _from_debian(_DEBIAN_FASHION_MNIST)
+        looked.append(f"the Debian package's {_DEBIAN_FASHION_MNIST}")
+        ways.insert(0, "run `apt install dataset-fashion-mnist`")
+    if name in _TFDS:
+        try:
+            return _from_tfds(_TFDS[name])
+        # Downloads and their builders fail in every type there is; the user needs the one sentence.
+        except Exception as error:
+            reason = error
+            looked.append(f"tensorflow-datasets' {_TFDS[name].tfds_name} ({_first_line(error)})")
+            module = error.name if isinstance(error, ModuleNotFoundError) else None
+            ways.append(f"install {module}" if module else "try again with internet access")
+    elif name == "tinyimagenet":
+        ways.append('load "imagenet32", which tensorflow-datasets can download, instead')
+    else:
+        ways.append(f"choose one of {', '.join(NAMES)}")
+    raise DataError(
+        f"the data set {name!r} was not found: looked for {', then for '.join(looked)}; "
+        f"to get it, {', or '.join(ways)}"
+    ) from reason
+
+
+def read_images(path: Path, key: str = "images") -> np.ndarray:
+    """Reads and checks the images of an npy file, or those under `key` of an npz file."""
+    with _open_numpy(path) as opened:
+        images, name = opened, f"images in {path}"
+        if isinstance(opened, np.lib.npyio.NpzFile):
+            images, name = _member(opened, key, path), f"{key} in {path}"
+        return as_images(images, name=name)
+
+
+def _read_part(path: Path) -> Part:
+    images = read_images(path)
+    with _open_numpy(path) as archive:
+        if "labels" not in getattr(archive, "files", ()):
+            return Part(images)
+        labels = _member(archive, "labels", path)
+    if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(
+            f"labels in {path} must be integers of shape ({len(images)},), one an image. "
+            f"Received: shape={labels.shape}, dtype={labels.dtype}"
+        )
+    return Part(images, labels.astype(np.int64))
+
+
+def fit_image(image: Any, image_shape: tuple[int, int, int]) -> Any:
+    """Resizes a uint8 tensor `[height, width, channels]` to `image_shape`, antialiased.
+
+    Graph-safe. An image that already fits comes back unchanged, value for value.
+    """
+    import tensorflow as tf
+
+    resized = tf.image.resize(image, image_shape[:2], antialias=True)
+    return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), image_shape)
+
+
+@contextlib.contextmanager
+def _open_numpy(path: Path) -> Iterator[Any]:
+    if not path.is_file():
+        raise DataError(f"path must be an npz or npy file. Received: {path}, not a file")
+    # Opened here, since np.load leaves a truncated file open. A pickle in it could run any code.
+    with path.open("rb") as file:
+        yield _readable(lambda: np.load(file, allow_pickle=False), path)
+
+
+def _member(archive: Any, key: str, path: Path) -> np.ndarray:
+    if key not in archive.files:
+        raise DataError(f"{path} must hold an array named {key!r}. Received: {archive.files}")
+    return _readable(lambda: archive[key], path)
+
+
+def _readable(read: Callable[[], Any], path: Path) -> Any:
+    try:
+        return read()
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} must be a whole file of plain numbers, not a truncated one or Python objects. "
+            f"Received: {_first_line(error)}"
+        ) from error
+
+
+def _check_name(name: str) -> None:
+    # No separators and no leading dot, so that a name can never leave the folder.
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+        raise DataError(
+            "name must be made of letters, digits, '_', '-' and '.', without a folder; "
+            f"for files elsewhere there are data_dir= and from_npz(). Received: name={name!r}"
+        )
+
+
+def _data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    argument = "data_dir"
+    if data_dir is None:
+        argument, data_dir = DATA_DIR_VARIABLE, os.environ.get(DATA_DIR_VARIABLE)
+        if not data_dir:
+            return None
+    folder = Path(data_dir)
+    if not folder.is_dir():
+        raise DataError(f"{argument} must name an existing folder. Received: {str(data_dir)!r}")
+    return folder
+
+
+def _from_npz_folder(name: str, folder: Path) -> Found | None:
+    files = {split: folder / f"{name}_{split}.npz" for split in ("train", "test")}
+    parts = {split: _read_part(path) for split, path in files.items() if path.is_file()}
+    if parts:
+        if len(parts) == 2 and parts["train"].images.shape[1:] != parts["test"].images.shape[1:]:
+            raise DataError(
+                f"{files['train']} and {files['test']} must hold images of one shape. Received: "
+                f"{parts['train'].images.shape[1:]} and {parts['test'].images.shape[1:]}"
+            )
+        return Found(
+            source=", ".join(str(files[split]) for split in parts),
+            train=parts.get("train"),
+            test=parts.get("test"),
+            missing={
+                "train": _missing(name, "train", files["train"]),
+                "calibration": _missing(name, "calibration", files["train"]),
+                "test": _missing(name, "test", files["test"]),
+            },
+        )
+    whole = folder / f"{name}.npz"
+    return Found(source=str(whole), whole=_read_part(whole)) if whole.is_file() else None
+
+
+def _missing(name: str, split: str, path: Path) -> str:
+    otherwise = ""
+    if name in _TFDS:
+        otherwise = (
+            f", or load it without {DATA_DIR_VARIABLE} and data_dir to ask the system and "
+            "tensorflow-datasets"
+        )
+    return (
+        f"{name} has no {split} images: looked for {path}, which is not there; put that file "
+        f"(uint8 `images` [n, height, width, channels]) into the folder{otherwise}"
+    )
+
+
+def _from_scikit_learn() -> Found:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.rint(digits.images[..., None] * (255 / 16)).astype(np.uint8)
+    return Found(
+        source="scikit-learn's load_digits",
+        # Neighbours come from one writer: split in order, test would be other people's handwriting.
+        whole=Part(images, digits.target.astype(np.int64)),
+        test_size=397,
+        # A tenth of so few images would leave p-values too coarse for a 1 % threshold.
+        calibration_size=300,
+    )
+
+
+def _from_debian(folder: Path) -> Found:
+    def part(prefix: str) -> Part:
+        images = _read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
+        labels = _read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz").astype(np.int64)
+        return Part(as_images(images[..., None], (28, 28, 1)), labels)
+
+    return Found(f"Debian's dataset-fashion-mnist in {folder}", part("train"), part("t10k"))
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """Reads a gzipped idx file: the bytes 0, 0, 8 (uint8), rank, big-endian int32 sizes, data."""
+    if not path.is_file():
+        raise DataError(
+            f"{path} is not there, though its folder is; "
+            "run `apt install --reinstall dataset-fashion-mnist`"
+        )
+    content = _readable(lambda: gzip.decompress(path.read_bytes()), path)
+    if content[:3] != b"\x00\x00\x08" or len(content) < 4 + 4 * content[3]:
+        raise DataError(f"{path} must be an idx file of unsigned bytes. Received: {content[:4]!r}")
+    start = 4 + 4 * content[3]
+    shape = tuple(int(size) for size in np.frombuffer(content[4:start], ">i4"))
+    if len(content) - start != math.prod(shape):
+        raise DataError(
+            f"{path} must hold {shape} bytes. Received: {len(content) - start} bytes of data"
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _from_tfds(wanted: _TfdsSet) -> Found:
+    # Asked first: the builder would find out only after a download of 40 GB.
+    if wanted.needs and importlib.util.find_spec(wanted.needs) is None:
+        raise ModuleNotFoundError(f"No module named {wanted.needs!r}", name=wanted.needs)
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder(wanted.tfds_name)
+    if not builder.is_prepared():
+        _check_internet(builder.info.homepage)
+        builder.download_and_prepare()
+    return Found(
+        f"tensorflow-datasets {builder.info.full_name}",
+        _tfds_part(builder, wanted.train, wanted),
+        _tfds_part(builder, wanted.test, wanted),
+    )
+
+
+def _check_internet(homepage: str) -> None:
+    """Raises at once when nothing can be reached; tfds itself retries for over three minutes."""
+    import requests
+
+    # Two hosts, so that one that is down does not pass for no internet; any answer will do.
+    for url in (homepage, "https://storage.googleapis.com"):
+        try:
+            requests.head(url, timeout=5)
+        except requests.RequestException as error:
+            reason = error
+        else:
+            return
+    raise DataError(f"no internet access: {type(reason).__name__} for {url}")
+
+
+def _tfds_part(builder: Any, split: str, wanted: _TfdsSet) -> Part:
+    import tensorflow as tf
+
+    def convert(example: dict[str, Any]) -> dict[str, Any]:
+        image = example["image"]
+        if wanted.image_shape[2] == 1 and image.shape[-1] == 3:
+            image = tf.image.rgb_to_grayscale(image)
+        if wanted.invert:
+            image = 255 - image
+        kept = {"image": fit_image(image, wanted.image_shape)}
+        if "label" in example:
+            kept["label"] = example["label"]
+        return kept
+
+    examples = builder.as_dataset(split=split, shuffle_files=False)
+    batches = examples.map(convert, num_parallel_calls=tf.data.AUTOTUNE).batch(1000)
+    columns: dict[str, list[np.ndarray]] = {}
+    for batch in batches.as_numpy_iterator():
+        for key, values in batch.items():
+            columns.setdefault(key, []).append(values)
+    if not columns:
+        raise DataError(f"the split {split!r} of {builder.info.full_name} is empty")
+    arrays = {key: np.concatenate(values) for key, values in columns.items()}
+    return Part(as_images(arrays["image"], wanted.image_shape), arrays.get("label"))
+
+
+def _npz_wish(name: str, folder: Path | None) -> str:
+    files = f"{name}_train.npz, {name}_test.npz and {name}.npz"
+    if folder is None:
+        return f"{files} (nowhere, as neither {DATA_DIR_VARIABLE} nor data_dir names a folder)"
+    return f"{files} in {folder}"
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    line = text[0][:200] if text else ""
+    return line if isinstance(error, DataError) else f"{type(error).__name__}: {line}"

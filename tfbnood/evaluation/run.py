@@ -1,0 +1,296 @@
+"""How well a detector works: metrics by set, statistic and contamination, and likelihoods in both modes."""
+
+import copy
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from tfbnood._core.batching import map_batches
+from tfbnood.scoring.conditional import frozen_log_prob
+from tfbnood.detector import Detector
+from tfbnood.errors import DataError, StatisticError
+from tfbnood.evaluation.result import Bits, Evaluation, Row
+from tfbnood.scoring.evidence import EvidenceStatistic, scores_in_one_pass
+from tfbnood._core.images import as_images
+from tfbnood.metrics import estimates
+from tfbnood.data.pools import mix_rows
+from tfbnood._core.provenance import machine, versions
+from tfbnood.statistics.base import Statistic, get
+
+__all__ = ["Bits", "Evaluation", "Row", "evaluate"]
+
+
+def evaluate(
+    detector_or_model: Any,
+    inliers: Any,
+    outliers: Mapping[str, Any],
+    *,
+    statistics: Iterable[str | Statistic] | str | Statistic | None = None,
+    contamination: Iterable[float] | float = (1.0,),
+    n: int | None = None,
+    seed: int = 0,
+    reference: Any = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Measures how well statistics tell outliers from inliers.
+
+    At contamination 1, the paper's protocol, inliers are scored as one pool and outliers as another. Below 1 both
+    are in one pool, `tfbnood.data.mix(inliers, outliers, contamination, seed=seed)`, as in a user's stream.
+
+    Args:
+        detector_or_model: a `Detector`, or a model with `log_prob(images, training=…)`.
+        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255.
+        outliers: out-of-distribution images by name, `{"mnist": images}`.
+        statistics: names or `Statistic` objects. Defaults to the detector's own; for a bare model to "bn_delta" and
+            "log_prob". An object that is fitted is used as it is, and so is the detector's own under its name.
+        contamination: shares of outliers, in (0, 1].
+        n: images of a set, at most; chosen at random. Defaults to all.
+        seed: of every random choice.
+        reference: in-distribution images to fit statistics to. Defaults to the detector's; where there are none, a
+            random half of the inliers is used, and left out of the test.
+        progress: show bars on a terminal.
+
+    Raises:
+        StatisticError: a statistic does not go with the model. None is dropped silently.
+
+    Example:
+        >>> result = tfbnood.evaluate(detector, x.test, {"inverted": 255 - x.test}, contamination=(1.0, 0.2))
+        >>> result.auroc("inverted", "pixel_pca", contamination=0.2) > 0.9
+        True
+    """
+    detector = detector_or_model if isinstance(detector_or_model, Detector) else None
+    model = detector_or_model if detector is None else detector.model
+    shape = getattr(detector_or_model, "image_shape", None)
+    inliers = as_images(inliers, shape, name="inliers")
+    sets = checked_outliers(outliers, inliers.shape[1:])
+    shares = _checked_shares(contamination)
+    if n is not None:
+        check_integer("n", n, least=1)
+    check_integer("seed", seed, least=0)
+    chosen = _chosen(detector, statistics)
+    source = "none needed, the statistics were fitted before"
+    if not all(map(_is_fitted, chosen)):
+        if reference is not None:
+            source = "the reference argument"
+        elif detector is not None and detector.reference is not None:
+            reference, source = detector.reference, "the detector's"
+        else:
+            reference, inliers = halves(inliers, seed)
+            source = "a random half of the inliers, left out of the test"
+        source += f" ({len(reference)} images)"
+    elif reference is not None:
+        raise DataError(
+            "reference must be left out when every statistic is fitted already: it would not be used. "
+            f"Received: fitted {', '.join(statistic.name for statistic in chosen)}"
+        )
+    inliers = take(inliers, n, seed)
+    sets = {name: take(images, n, seed) for name, images in sets.items()}
+    # Drawn before anything is fitted or scored: too few images for a share should be said at once.
+    pools = {
+        (name, share): _pool_rows(len(inliers), len(images), share, seed)
+        for name, images in sets.items()
+        for share in shares
+    }
+    # A copy: the caller's object stays unfitted.
+    fitted = [
+        one if _is_fitted(one) else copy.copy(one).fit(model, reference, progress=progress)
+        for one in chosen
+    ]
+    labelled = dict(zip(_labels(fitted), fitted, strict=True))
+    # One fitted before, elsewhere, may be of another model.
+    own = {
+        label
+        for (label, one), before in zip(labelled.items(), chosen, strict=True)
+        if one is not before or (detector is not None and one is detector.statistic)
+    }
+    apart = _scores_apart(labelled, own, {"inliers": inliers, **sets}, 1.0 in shares, progress)
+    scores = {
+        label: _scores(statistic, apart.get(label, {}), inliers, sets, pools, progress)
+        for label, statistic in labelled.items()
+    }
+    rows = []
+    for (name, share), drawn in pools.items():
+        is_ood = drawn >= len(inliers)
+        count = int(is_ood.sum())
+        for label in labelled:
+            found = estimates(is_ood, scores[label][name, share], seed=seed)
+            rows.append(Row(name, share, label, len(is_ood) - count, count, **found))
+    return Evaluation(
+        rows=tuple(rows),
+        bits_per_dim=tuple(_bits(model, {"inliers": inliers, **sets}, seed, progress)),
+        statistics={
+            label: {"name": one.name, "scope": one.scope, "config": one.get_config()}
+            for label, one in labelled.items()
+        },
+        n=n,
+        seed=seed,
+        reference=source,
+        provenance={
+            "model": type(model).__name__,
+            "detector": {} if detector is None else detector.about,
+            "image_shape": inliers.shape[1:],
+            "versions": versions(),
+            "machine": machine(),
+        },
+    )
+
+
+def checked_outliers(outliers: Any, image_shape: Any) -> dict[str, np.ndarray]:
+    """Checks a dict of image sets."""
+    if not isinstance(outliers, Mapping) or not outliers:
+        raise DataError(
+            'outliers must be a dict of images by name, such as {"mnist": images}, with at least one. '
+            f"Received: {'an empty dict' if isinstance(outliers, Mapping) else type(outliers).__name__}"
+        )
+    for name in outliers:
+        if not isinstance(name, str) or name in ("", "inliers"):
+            raise DataError(
+                f'names in outliers must be text, and not "inliers". Received: {name!r}'
+            )
+    return {
+        name: as_images(images, image_shape, name=f"outliers[{name!r}]")
+        for name, images in outliers.items()
+    }
+
+
+def check_integer(name: str, value: Any, *, least: int) -> None:
+    """Checks a count or a seed."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or not least <= int(value) < 2**32:
+        raise DataError(
+            f"{name} must be an integer of at least {least}. Received: {name}={value!r}"
+        )
+
+
+def take(images: np.ndarray, n: int | None, seed: int) -> np.ndarray:
+    """At most n random images, in their order."""
+    if n is None or n >= len(images):
+        return images
+    return images[np.sort(np.random.RandomState(seed).permutation(len(images))[:n])]
+
+
+def halves(images: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two random halves, each in its order."""
+    order = np.random.RandomState(seed).permutation(len(images))
+    middle = len(images) // 2
+    return images[np.sort(order[:middle])], images[np.sort(order[middle:])]
+
+
+def _checked_shares(contamination: Any) -> tuple[float, ...]:
+    shares = tuple(contamination) if isinstance(contamination, Iterable) else (contamination,)
+    if not shares:
+        raise DataError("contamination must hold at least one share. Received: none")
+    for share in shares:
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) <= 1:
+            raise DataError(f"contamination must lie in (0, 1]. Received: {share!r}")
+    return tuple(dict.fromkeys(map(float, shares)))
+
+
+def _chosen(detector: Detector | None, statistics: Any) -> list[Statistic]:
+    if statistics is None:
+        statistics = ("bn_delta", "log_prob") if detector is None else (detector.statistic,)
+    if isinstance(statistics, str | Statistic):
+        statistics = (statistics,)
+    own = {} if detector is None else {detector.statistic.name: detector.statistic}
+    chosen = [get(own.get(one, one) if isinstance(one, str) else one) for one in statistics]
+    if not chosen:
+        raise StatisticError("statistics must hold at least one. Received: none")
+    return chosen
+
+
+def _is_fitted(statistic: Statistic) -> bool:
+    return hasattr(statistic, "image_shape_")
+
+
+def _labels(chosen: list[Statistic]) -> list[str]:
+    """Names; where two have the same, with the settings that tell them apart."""
+    labels = []
+    for one in chosen:
+        same = [other.get_config() for other in chosen if other.name == one.name]
+        settings = [
+            f"{key}={value}"
+            for key, value in one.get_config().items()
+            if any(other.get(key) != value for other in same)
+        ]
+        labels.append(f"{one.name}({', '.join(settings)})" if settings else one.name)
+    if len(set(labels)) < len(labels):
+        raise StatisticError(f"statistics must differ. Received: {', '.join(labels)}")
+    return labels
+
+
+def _pool_rows(inliers: int, outliers: int, share: float, seed: int) -> np.ndarray:
+    """Rows of inliers and outliers, one after the other, that a pool of this share holds."""
+    if share == 1:
+        return np.arange(inliers + outliers)
+    return mix_rows(inliers, outliers, share, seed=seed)
+
+
+def _scores_apart(
+    labelled: Mapping[str, Statistic],
+    of_the_model: Container[str],
+    sets: Mapping[str, np.ndarray],
+    pure: bool,
+    progress: bool,
+) -> dict[str, dict[str, np.ndarray]]:
+    """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
+
+    Statistics of single images that were fitted to the same model share its passes.
+    """
+    together = {
+        label: one
+        for label, one in labelled.items()
+        if label in of_the_model and isinstance(one, EvidenceStatistic)
+    }
+    scores: dict[str, dict[str, np.ndarray]] = {label: {} for label in together}
+    for name, images in sets.items() if together else ():
+        found = scores_in_one_pass(list(together.values()), images, progress=progress)
+        for (label, one), column in zip(together.items(), found.T, strict=True):
+            scores[label][name] = one.checked(column)
+    for label, statistic in labelled.items():
+        if label not in together and (pure or statistic.scope == "image"):
+            scores[label] = {
+                name: statistic.score(images, progress=progress) for name, images in sets.items()
+            }
+    return scores
+
+
+def _scores(
+    statistic: Statistic,
+    apart: Mapping[str, np.ndarray],
+    inliers: np.ndarray,
+    sets: Mapping[str, np.ndarray],
+    pools: Mapping[tuple[str, float], np.ndarray],
+    progress: bool,
+) -> dict[tuple[str, float], np.ndarray]:
+    """Scores of every pool's images; of the two pools at share 1, inliers first."""
+    scores = {}
+    for (name, share), rows in pools.items():
+        if share == 1 or statistic.scope == "image":  # Companions are known, or do not matter.
+            scores[name, share] = np.concatenate([apart["inliers"], apart[name]])[rows]
+        else:
+            pool = np.concatenate([inliers, sets[name]])[rows]
+            scores[name, share] = statistic.score(pool, progress=progress)
+    return scores
+
+
+def _bits(model: Any, sets: Mapping[str, np.ndarray], seed: int, progress: bool) -> Iterator[Bits]:
+    if not callable(getattr(model, "log_prob", None)):
+        return
+    log_prob = frozen_log_prob(model)
+    for name, images in sets.items():
+        # Shuffled: in a file sorted by class, batches would be of one class rather than of the set's kind.
+        images = images[np.random.RandomState(seed).permutation(len(images))]
+        evaluation, training = (
+            -map_batches(
+                lambda batch, mode=mode: log_prob(batch, mode),
+                images,
+                description=f"bits per dim of {name}",
+                progress=progress,
+            ).mean(dtype=np.float64)
+            / (math.prod(images.shape[1:]) * math.log(2))
+            for mode in (False, True)
+        )
+        yield Bits(name, len(images), float(evaluation), float(training))

@@ -1,0 +1,1 @@
+"""Calibrated detectors as SavedModels for TF Serving."""

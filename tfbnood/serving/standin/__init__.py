@@ -1,0 +1,1 @@
+"""A development server that answers as TF Serving's REST API does."""

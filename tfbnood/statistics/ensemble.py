@@ -1,0 +1,268 @@
+"""Several statistics of single images as one: their joint density in-distribution, and how high they are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbnood import statistics
+from tfbnood._core.batching import map_batches
+from tfbnood.errors import StatisticError
+from tfbnood.scoring.evidence import NEEDS, Evidence, EvidenceStatistic
+from tfbnood.scoring.moments import batch_normalizations
+from tfbnood.statistics.base import Statistic, register
+
+__all__ = ["Ensemble", "halves"]
+
+_QUANTILES = 201
+
+
+@register
+class Ensemble(EvidenceStatistic):
+    """One score of several statistics, in one pass.
+
+    Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
+    with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
+    the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
+    `bn_moments` and, by a third more, of `pretext` are added: `−log p(g) + weight · Σ g`, summed over those members, or
+    over all where there are none. The others are not: a likelihood, or a distance of pixels, is as often too low as
+    too high. `pretext` says two things: its score, and how far its features are, which is part of the density alone.
+
+    Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
+    than any new image will ever be.
+
+    Args:
+        members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
+            allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
+            `pixel_knn`, and `pretext`.
+        pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
+        components: of the mixture. Defaults to 10.
+        weight: of the sum of normal scores. Defaults to 1.5; with `components`, the members of the sum and what each
+            counts there chosen on pseudo-outliers (docs/statistics.md).
+        reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
+        seed: of the halves and of the mixture's start.
+
+    Example:
+        >>> digits = tfbnood.data.load("digits")
+        >>> statistic = tfbnood.statistics.get("ensemble", members=["pixel_pca", "pixel_knn"])
+        >>> scores = statistic.fit(None, digits.train).score(digits.test)
+        >>> bool(statistic.score(255 - digits.test).min() > scores.mean())
+        True
+
+    Reference: Density of States Estimation for Out-of-Distribution Detection (Morningstar et al. 2021),
+    arXiv:2006.09273.
+    """
+
+    name = "ensemble"
+    minimum_reference = 20
+
+    def __init__(
+        self,
+        *,
+        members: Sequence[str | Sequence] | None = None,
+        pretext: bool = True,
+        components: int = 10,
+        weight: float = 1.5,
+        reference_images: int = 3000,
+        seed: int = 0,
+    ):
+        if components < 1:
+            raise StatisticError(
+                f"components must be at least 1. Received: components={components}"
+            )
+        self.members = members
+        self.pretext = pretext
+        self.components = components
+        self.weight = weight
+        self.reference_images = reference_images
+        self.seed = seed
+        self._taken: dict[str, EvidenceStatistic] = {}
+        for one in members or ():
+            _member(one)  # A wrong one is said now and not when it is fitted.
+
+    def take(self, member: EvidenceStatistic) -> "Ensemble":
+        """Takes a member that is fitted already, to the first of the `halves`, in place of its own of that name.
+
+        For `pretext`, whose networks need no model and take minutes: those of one data set serve all its models.
+        """
+        if member.needs_model or not hasattr(member, "image_shape_"):
+            raise StatisticError(
+                f"member must need no model and be fitted already. Received: {member.name}"
+            )
+        self._taken[member.name] = member
+        return self
+
+    def _check_model(self, model: Any) -> None:
+        members = [_member(one) for one in self.members or _members_for(model, self.pretext)]
+        self._members = [self._taken.get(member.name, member) for member in members]
+        for member in self._members:
+            member._check_model(model)
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        from sklearn.mixture import GaussianMixture
+
+        known, new = halves(reference, self.seed)
+        for member in self._members:
+            if member.name not in self._taken:
+                member.fit(model, known, progress=self._progress)
+        self._restore(model)
+        images = new[: self.reference_images]
+        columns = self.columns(images, progress=self._progress)
+        self.values_, self.slopes_ = tables(columns)
+        points = self._normal_scores(tf.constant(columns, tf.float32))
+        mixture = GaussianMixture(
+            min(self.components, max(1, len(images) // 50)),
+            reg_covar=1e-2,  # Ties make members of few values; no component may shrink onto them.
+            random_state=self.seed,
+        ).fit(points.numpy())
+        self.log_weights_ = np.log(mixture.weights_).astype(np.float32)
+        self.means_ = mixture.means_.astype(np.float32)
+        self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
+
+    def _restore(self, model: Any) -> None:
+        self.need = max((member.need for member in self._members), key=NEEDS.index)
+        super()._restore(model)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [variable for member in self._members for variable in member.variables]
+
+    def member(self, name: str) -> EvidenceStatistic:
+        """The first member of this name, fitted, to see what it says alone."""
+        for one in self._members:
+            if one.name == name:
+                return one
+        names = ", ".join(one.name for one in self._members)
+        raise StatisticError(f"name must be one of {names}. Received: {name!r}")
+
+    def columns(self, images: np.ndarray, *, progress: bool = False) -> np.ndarray:
+        """What the members say of checked images, float64 `[n, columns]`; most say one value, their score."""
+        return map_batches(
+            lambda batch: tf.concat(self._by_member(self._gather(batch)), axis=1),
+            images,
+            description=", ".join(member.name for member in self._members),
+            progress=progress,
+        ).astype(np.float64)
+
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        columns = self._by_member(evidence)
+        points = self._normal_scores(tf.concat(columns, axis=1))
+        counts = np.concatenate(
+            [
+                [member.one_sided] + [0.0] * (own.shape[1] - 1)
+                for member, own in zip(self._members, columns, strict=True)
+            ]
+        ).astype(np.float32)
+        if not counts.any():
+            counts = np.ones_like(counts)
+        return self.weight * tf.linalg.matvec(points, counts) - self._log_density(points)
+
+    def _by_member(self, evidence: Evidence) -> list[tf.Tensor]:
+        """The columns of each."""
+        return [member.tensor_columns(evidence) for member in self._members]
+
+    def _normal_scores(self, scores: tf.Tensor) -> tf.Tensor:
+        return normal_scores(scores, self.values_, self.slopes_)
+
+    def _log_density(self, points: tf.Tensor) -> tf.Tensor:
+        """Log density of the mixture up to a constant, `[n]`."""
+        centred = points[:, None, :] - self.means_
+        standard = tf.einsum("nkd,kde->nke", centred, self.precisions_cholesky_)
+        diagonals = tf.linalg.diag_part(self.precisions_cholesky_)
+        log_volumes = tf.reduce_sum(tf.math.log(diagonals), axis=1)
+        exponents = -0.5 * tf.reduce_sum(tf.square(standard), axis=2)
+        return tf.reduce_logsumexp(self.log_weights_ + log_volumes + exponents, axis=1)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        state = super().get_state()
+        for index, member in enumerate(self._members):
+            state |= {f"{index}.{key}": value for key, value in member.get_state().items()}
+        return state
+
+    def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
+        if self.members is None and len(state["values_"]) < len(_members_for(model, pretext=True)):
+            self.pretext = False  # Saved by version 0.1.0, which did not have it.
+        super().set_state(model, {key: value for key, value in state.items() if "." not in key})
+        for index, member in enumerate(self._members):
+            prefix = f"{index}."
+            member.set_state(
+                model,
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in state.items()
+                    if key.startswith(prefix)
+                },
+            )
+
+
+def halves(reference: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The images that members are fitted to, and those of the mixture."""
+    order = np.random.RandomState(seed).permutation(len(reference))
+    half = len(reference) // 2
+    return reference[order[:half]], reference[order[half:]]
+
+
+def _members_for(model: Any, pretext: bool) -> list[Sequence]:
+    """The statistics that a model allows."""
+    members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
+    if callable(getattr(model, "log_prob", None)):
+        members += [("log_prob", {}), ("complexity", {})]
+        if batch_normalizations(model):
+            members += [("bn_moments", {"grid": 1}), ("bn_moments", {"grid": 2})]
+    if pretext:
+        members += [("pretext", {})]
+    return members
+
+
+def _member(description: str | Sequence) -> EvidenceStatistic:
+    name, settings = (description, {}) if isinstance(description, str) else tuple(description)
+    member: Statistic = statistics.get(name, **settings)
+    if not isinstance(member, EvidenceStatistic) or isinstance(member, Ensemble):
+        raise StatisticError(
+            f"members must be statistics of single images in TensorFlow operations. Received: {name!r}"
+        )
+    return member
+
+
+def tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What `normal_scores` needs of `[n, m]` values: quantiles `[m, q]`, and slopes at both ends `[m, 2]`."""
+    count = min(_QUANTILES, len(scores))
+    values = np.quantile(scores, _shares(count), axis=0).T
+    low, lower, higher, high = np.quantile(scores, (0.01, 0.1, 0.9, 0.99), axis=0)
+    span = 2.326 - 1.282  # what these quantiles are apart in normal scores
+    tiny = 1e-6 * (1 + np.abs(scores).max(axis=0))
+    widths = np.stack([lower - low, high - higher], axis=1)
+    slopes = span / np.maximum(widths, tiny[:, None])
+    return values.astype(np.float32), slopes.astype(np.float32)
+
+
+def normal_scores(values: tf.Tensor, knots: np.ndarray, slopes: np.ndarray) -> tf.Tensor:
+    """Normal scores of `[n, m]` values by their rank among those that the tables were made of."""
+    from scipy.stats import norm
+
+    heights = norm.ppf(_shares(knots.shape[1])).astype(np.float32)
+    columns = [
+        _interpolated(values[:, index], knots[index], heights, slopes[index])
+        for index in range(len(knots))
+    ]
+    return tf.stack(columns, axis=1)
+
+
+def _shares(count: int) -> np.ndarray:
+    return (np.arange(count) + 0.5) / count
+
+
+def _interpolated(
+    values: tf.Tensor, knots: np.ndarray, heights: np.ndarray, slopes: np.ndarray
+) -> tf.Tensor:
+    """Linear between the knots; beyond them the height grows with the logarithm of the distance."""
+    after = tf.clip_by_value(tf.searchsorted(knots, values), 1, len(knots) - 1)
+    left, right = tf.gather(knots, after - 1), tf.gather(knots, after)
+    share = (values - left) / tf.maximum(right - left, 1e-12)
+    inside = tf.gather(heights, after - 1) + tf.clip_by_value(share, 0.0, 1.0) * (
+        tf.gather(heights, after) - tf.gather(heights, after - 1)
+    )
+    below = tf.math.log1p(slopes[0] * tf.nn.relu(knots[0] - values))
+    above = tf.math.log1p(slopes[1] * tf.nn.relu(values - knots[-1]))
+    return inside - below + above

@@ -1,0 +1,398 @@
+"""Training into a folder, with checkpoints that resume to the same weights as a run that was never stopped.
+
+The weights after a step are a function of the settings alone: the order of the images comes from the seed and the
+epoch, noise and dropout from the seed and the optimiser's step. A checkpoint is a `.keras` file with the weights and
+the optimiser; nothing else has a state.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import math
+import pathlib
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from tfbnood.data.sets import Dataset
+from tfbnood.errors import TfbnoodError, TrainingDivergedError
+from tfbnood._core.files import atomic_path, remove_partials, write_json
+from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
+from tfbnood._core.provenance import array_sha256, machine, versions
+
+__all__ = ["MODELS", "ConstantThenDecay", "batches", "mutated", "train"]
+
+MODELS: dict[str, type[LikelihoodModel]] = {"realnvp": RealNVP, "vae": VAE, "pixelcnn": PixelCNN}
+
+
+@keras.saving.register_keras_serializable(package="tfbnood")
+class ConstantThenDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that is constant for two thirds of the steps, then falls linearly to a hundredth.
+
+    The end settles the weights, and with them the moving moments, which lag behind weights that move: evaluation and
+    training mode then agree on in-distribution images.
+
+    Args:
+        peak: the constant rate.
+        steps: of the whole training.
+
+    Example:
+        >>> rate = ConstantThenDecay(1e-3, steps=300)
+        >>> [round(float(rate(step)), 6) for step in (0, 200, 250, 300)]
+        [0.001, 0.001, 0.0005, 1e-05]
+    """
+
+    def __init__(self, peak: float, steps: int):
+        self.peak = peak
+        self.steps = steps
+
+    def __call__(self, step):
+        done = tf.cast(step, tf.float32) / self.steps
+        return self.peak * tf.clip_by_value(3.0 * (1.0 - done), 0.01, 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"peak": self.peak, "steps": self.steps}
+
+
+def train(
+    dataset: Dataset,
+    *,
+    model: str,
+    preset: str,
+    steps: int,
+    out: str | pathlib.Path,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    jit: bool = False,
+    mutation: float = 0.0,
+    checkpoint_every: int = 100,
+    progress: bool = True,
+) -> LikelihoodModel:
+    """Trains a preset on a data set, or goes on where an earlier call in the same folder was stopped.
+
+    Writes `run.json` (settings, versions, result), `checkpoint.keras` (the latest state), `model.keras` (the trained
+    model) and `logs/` (TensorBoard) into `out`.
+
+    Args:
+        dataset: from `tfbnood.data`.
+        model: `realnvp`, `vae` or `pixelcnn`.
+        preset: a size, e.g. `cpu-grey`.
+        steps: optimiser steps in all, those before an interruption included.
+        out: the run's folder.
+        batch_size: Defaults to 64, the paper's.
+        learning_rate: of Adam, before the decay of `ConstantThenDecay`.
+        seed: of weights, noise and the order of images.
+        jit: use XLA: a minute to compile, then faster.
+        mutation: share of the values of every training image that random ones replace: a background model for the
+            statistic `likelihood_ratio`.
+        checkpoint_every: steps between checkpoints.
+        progress: show a bar on a terminal, or a line a checkpoint elsewhere.
+
+    Returns:
+        The trained model, as loaded from `model.keras` by `keras.models.load_model`: without the optimiser.
+
+    Raises:
+        TfbnoodError: an argument is out of range, or the folder holds something else than this run.
+        TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
+
+    Example:
+        >>> model = train(x, model="realnvp", preset="tiny", steps=200, out=folder / "run")  # doctest: +SKIP
+        >>> detector = tfbnood.Detector(model, reference=x.train).calibrate(x.calibration)  # doctest: +SKIP
+    """
+    _check_arguments(model, steps, batch_size, learning_rate, seed, checkpoint_every)
+    if not 0 <= mutation < 1:
+        raise TfbnoodError(f"mutation must lie in [0, 1). Received: mutation={mutation}")
+    out = pathlib.Path(out)
+    settings = {
+        "data": dataset.name,
+        "train_images": len(dataset.train),
+        "train_sha256": array_sha256(dataset.train),
+        "image_shape": list(dataset.image_shape),
+        "model": model,
+        "preset": preset,
+        "steps": steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "jit": jit,
+        "mutation": mutation,
+    }
+    run = _start_or_resume(out, settings)
+    # In a thread of its own, where Keras counts names from the start, as in a new process: the order in which
+    # TensorFlow's graph optimiser adds numbers up depends on the names of layers.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        network = thread.submit(_restore, out, settings).result()
+    step = int(network.optimizer.iterations)
+    run.update(
+        command=_command(settings, out),
+        checkpoint_every=checkpoint_every,
+        source=dataset.source,
+        versions=versions(),
+        machine=machine(),
+    )
+    write_json(out / "run.json", run)
+    if step < steps:
+        _fit(network, dataset.train, run, out, progress)
+    trained = _without_optimizer(network)
+    with atomic_path(out / "model.keras") as path:
+        trained.save(path)
+    run["result"] = _result(trained, dataset)
+    write_json(out / "run.json", run)
+    return trained
+
+
+def batches(
+    images: np.ndarray, batch_size: int, seed: int, *, first_step: int = 0, mutation: float = 0.0
+) -> Iterator[np.ndarray]:
+    """Yields shuffled batches for ever from `first_step` on; a step's batch depends on the seed alone.
+
+    Example:
+        >>> stream = batches(x.train, 64, seed=0)
+        >>> first, second = next(stream), next(stream)
+        >>> bool((second == next(batches(x.train, 64, seed=0, first_step=1))).all())
+        True
+    """
+    batch_size = min(batch_size, len(images))
+    per_epoch = len(images) // batch_size
+    step = first_step
+    while True:
+        epoch = step // per_epoch
+        order = np.random.RandomState([seed, epoch]).permutation(len(images))
+        while step // per_epoch == epoch:
+            start = step % per_epoch * batch_size
+            batch = images[order[start : start + batch_size]]
+            yield mutated(batch, mutation, seed=[seed, step, 1]) if mutation else batch
+            step += 1
+
+
+def mutated(images: np.ndarray, rate: float, *, seed: Any) -> np.ndarray:
+    """Replaces a share of the values by random ones, uniform in 0–255.
+
+    Example:
+        >>> images = mutated(np.zeros((100, 8, 8, 1), np.uint8), 0.3, seed=0)
+        >>> round(float((images > 0).mean()), 1)
+        0.3
+    """
+    random = np.random.RandomState(seed)
+    noise = random.randint(0, 256, images.shape, np.uint8)
+    return np.where(random.random_sample(images.shape) < rate, noise, images)
+
+
+def _fit(
+    network: LikelihoodModel,
+    images: np.ndarray,
+    run: dict[str, Any],
+    out: pathlib.Path,
+    progress: bool,
+) -> None:
+    steps, every = run["steps"], run["checkpoint_every"]
+    step = int(network.optimizer.iterations)
+    began, seconds_before = time.monotonic(), run.get("seconds", 0.0)
+
+    def save() -> None:
+        with _ctrl_c_waits():
+            with atomic_path(out / "checkpoint.keras") as path:
+                network.save(path)
+            run["seconds"] = round(seconds_before + time.monotonic() - began, 1)
+            write_json(out / "run.json", run)
+
+    with _Reporter(step, steps, out / "logs", progress) as reporter:
+        while step < steps:
+            try:
+                network.fit(
+                    _as_tf_data(images, run, step),
+                    steps_per_epoch=min(every - step % every, steps - step),
+                    verbose=0,
+                    callbacks=[reporter],
+                )
+            except TrainingDivergedError:
+                raise  # The weights are worthless: the checkpoint before them stays.
+            except BaseException:
+                # Ctrl-C above all, which Python delivers between two steps: every finished step is kept.
+                save()
+                raise
+            save()
+            step = int(network.optimizer.iterations)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Holds Ctrl-C back until the block is done, so that an impatient second one does not spoil it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only.
+        return
+    waiting = []
+    before = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        if waiting:
+            signal.raise_signal(waiting[0])
+
+
+def _as_tf_data(images: np.ndarray, run: dict[str, Any], first_step: int) -> tf.data.Dataset:
+    size = min(run["batch_size"], len(images))
+    return tf.data.Dataset.from_generator(
+        lambda: batches(images, size, run["seed"], first_step=first_step, mutation=run["mutation"]),
+        # The whole shape: XLA compiles for it.
+        output_signature=tf.TensorSpec((size, *images.shape[1:]), tf.uint8),
+    )
+
+
+def _check_arguments(
+    model: str, steps: int, batch_size: int, learning_rate: float, seed: int, checkpoint_every: int
+) -> None:
+    if model not in MODELS:
+        raise TfbnoodError(f"model must be one of {', '.join(MODELS)}. Received: model={model!r}")
+    counts = {"steps": steps, "batch_size": batch_size, "checkpoint_every": checkpoint_every}
+    for name, value in counts.items():
+        if value < 1:
+            raise TfbnoodError(f"{name} must be at least 1. Received: {name}={value}")
+    if not 0 < learning_rate < math.inf:
+        raise TfbnoodError(
+            f"learning_rate must be positive and finite. Received: learning_rate={learning_rate}"
+        )
+    if not 0 <= seed < 2**31:
+        raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
+
+
+def _start_or_resume(out: pathlib.Path, settings: dict[str, Any]) -> dict[str, Any]:
+    if out.exists() and not out.is_dir():
+        raise TfbnoodError(f"out must be a folder. Received: {out}, which is a file")
+    # A kill may have left some, even before there was a run.json.
+    remove_partials(out)
+    path = out / "run.json"
+    if not path.exists():
+        if out.exists() and any(out.iterdir()):
+            raise TfbnoodError(
+                f"out must be a new or empty folder, or that of an earlier run. Received: {out}"
+            )
+        return {"command": "", **settings}
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(run, dict):
+            raise ValueError(f"a {type(run).__name__} instead of an object")
+    except (OSError, ValueError) as error:
+        raise TfbnoodError(
+            f"{path} is not readable as JSON ({error}); remove the folder to start again"
+        ) from None
+    run.setdefault("mutation", 0.0)  # There was none before version 0.2.
+    other = [f"{key}={run.get(key)!r}" for key in settings if run.get(key) != settings[key]]
+    if other:
+        raise TfbnoodError(
+            f"{out} holds a run with other settings: {', '.join(other)}; choose another folder"
+        )
+    return run
+
+
+def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
+    checkpoint = out / "checkpoint.keras"
+    if checkpoint.exists():
+        try:
+            return keras.models.load_model(checkpoint)
+        except Exception as error:  # Keras raises many kinds for a damaged archive.
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise TfbnoodError(
+                f"{checkpoint} cannot be loaded ({reason}); remove it to start again"
+            ) from None
+    network = MODELS[settings["model"]].from_preset(
+        settings["preset"], tuple(settings["image_shape"]), seed=settings["seed"]
+    )
+    network.compile(
+        keras.optimizers.Adam(
+            ConstantThenDecay(settings["learning_rate"], settings["steps"]), global_clipnorm=100.0
+        ),
+        jit_compile=settings["jit"],
+    )
+    return network
+
+
+def _without_optimizer(network: LikelihoodModel) -> LikelihoodModel:
+    """A copy to hand on: a third of the size, and it loads where only `tfbnood.models` is imported."""
+    copy = type(network).from_config(network.get_config())
+    copy.set_weights(network.get_weights())
+    return copy
+
+
+def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
+    """The shell line as it was typed, or for a call from Python one that does the same."""
+    if pathlib.Path(sys.argv[0]).stem in ("tfbnood", "cli"):
+        return shlex.join(["tfbnood", *sys.argv[1:]])
+    names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "mutation")
+    words = [w for name in names for w in (f"--{name.replace('_', '-')}", str(settings[name]))]
+    words += ["--jit" if settings["jit"] else "--no-jit", "--out", str(out)]
+    return shlex.join(["tfbnood", "train", *words])
+
+
+def _result(network: LikelihoodModel, dataset: Dataset, most: int = 1000) -> dict[str, Any]:
+    # Data of one's own may have no test set; that is no reason to fail after the training.
+    split = "test" if "test" in dataset.splits else "calibration"
+    images = dataset.splits[split][:most]
+    return {
+        "split": split,
+        "images": len(images),
+        "bits_per_dim_evaluation_mode": float(network.bits_per_dim(images).mean()),
+        "bits_per_dim_training_mode": float(network.bits_per_dim(images, training=True).mean()),
+    }
+
+
+class _Reporter(keras.callbacks.Callback):
+    """Tells a person (a bar, or a line a checkpoint when there is no terminal) and TensorBoard how training goes."""
+
+    def __init__(self, step: int, steps: int, logs: pathlib.Path, progress: bool):
+        super().__init__()
+        terminal = progress and sys.stderr.isatty()
+        self._lines = progress and not terminal
+        self._steps = steps
+        self._first, self._began = step, time.monotonic()
+        columns, lines = shutil.get_terminal_size()
+        self._bar = tqdm(
+            total=steps,
+            initial=step,
+            unit="step",
+            # Not left to tqdm, which draws nothing on a terminal that does not know its size.
+            ncols=min(columns - 1, 100),
+            nrows=lines,
+            disable=not terminal,
+            postfix="compiling",
+        )
+        self._writer = tf.summary.create_file_writer(str(logs))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._bar.close()
+        self._writer.close()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._bar.set_postfix_str(f"{logs['bits_per_dim']:.3f} bits/dim", refresh=False)
+        self._bar.update()
+
+    def on_epoch_end(self, epoch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        with self._writer.as_default(step=step):
+            for name, value in logs.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+        if self._lines:
+            seconds = (time.monotonic() - self._began) / (step - self._first)
+            left = tqdm.format_interval((self._steps - step) * seconds)
+            print(
+                f"step {step}/{self._steps}: {logs['bits_per_dim']:.3f} bits/dim, "
+                f"{seconds:.2f} s/step, {left} left",
+                file=sys.stderr,
+                flush=True,
+            )

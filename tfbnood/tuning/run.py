@@ -1,0 +1,322 @@
+"""Searches with keras-tuner for the settings of a model, and without training anything for those of a statistic.
+
+No test image, no image of another data set and no rotation is looked at: what trials are measured on are images held
+out from the training images, and outliers made of these. The calibration images are left alone as well, so that
+p-values of a detector made of the best model are as exact as those of any other.
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import pathlib
+import shlex
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfbnood.data.sets import Dataset
+from tfbnood.errors import DataError, TfbnoodError
+from tfbnood._core.files import remove_partials, write_json
+from tfbnood._core.provenance import array_sha256, machine, versions
+from tfbnood.saving import load_model
+from tfbnood.statistics.base import Statistic
+from tfbnood._core.tables import aligned
+from tfbnood.tuning.search import METHODS, Search, ranked
+from tfbnood.tuning.choose import (
+    CANDIDATES,
+    RankedStatistic,
+    choose_statistic,
+    judged,
+    pseudo_aurocs,
+)
+from tfbnood.tuning.trials import OBJECTIVES, SEARCHED, HyperModel, Study, Trial
+
+__all__ = [
+    "CANDIDATES",
+    "METHODS",
+    "OBJECTIVES",
+    "SEARCHED",
+    "HyperModel",
+    "RankedStatistic",
+    "Trial",
+    "Tuning",
+    "choose_statistic",
+    "choose_statistic_for_best",
+    "pseudo_aurocs",
+    "ranking_table",
+    "split",
+    "tune",
+]
+
+_VALIDATION_SHARE = 5  # one training image in so many
+_MOST_VALIDATION = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a search has found so far; as text a ranked table.
+
+    Attributes:
+        folder: of the files.
+        objective: its name.
+        trials: in the order they were run.
+        finished: False when time was over before all trials were run.
+
+    Example:
+        >>> trial = Trial(1, {"batch_size": 64}, 10, None, status="completed", value=4.1, seconds=12.0)
+        >>> print(Tuning(folder, "val_bits_per_dim", (trial,), finished=True))
+        trial  val_bits_per_dim  epochs  batch_size  seconds
+        1                4.1000      10          64       12
+    """
+
+    folder: pathlib.Path
+    objective: str
+    trials: tuple[Trial, ...]
+    finished: bool
+
+    @property
+    def best(self) -> Trial:
+        """The best completed trial; of equal ones the first."""
+        return self.ranked[0]
+
+    @property
+    def ranked(self) -> tuple[Trial, ...]:
+        """The best first, failed ones last."""
+        return ranked(self.trials, self.objective)
+
+    def __str__(self) -> str:
+        names = list(self.trials[0].hyperparameters)
+        table = [["trial", self.objective, "epochs", *names, "seconds"]]
+        for trial in self.ranked:
+            values = [f"{trial.hyperparameters[name]:.3g}" for name in names]
+            value = "failed" if trial.value is None else f"{trial.value:.4f}"
+            line = [str(trial.number), value, str(trial.epochs), *values, f"{trial.seconds:.0f}"]
+            table.append([*line, f"  {trial.error}"] if trial.error else line)
+        return aligned(table)
+
+
+def tune(
+    dataset: Dataset,
+    *,
+    model: str,
+    out: str | pathlib.Path,
+    preset: str | None = None,
+    trials: int = 20,
+    max_minutes: float | None = None,
+    method: str = "random",
+    objective: str = "val_bits_per_dim",
+    statistic: str | Statistic = "auto",
+    epochs: int = 10,
+    seed: int = 0,
+    progress: bool = True,
+) -> Tuning:
+    """Searches for the sizes, learning rate and batch size of a model, or goes on with an earlier search in the folder.
+
+    Trials are trained on four fifths of `dataset.train`, or all but 1,000 images of it, and measured on the rest (see
+    `split`). Same arguments, same trials and same values, also after a kill: finished trials are told to keras-tuner
+    again, and one that was running is run again, from its last checkpoint if it has any.
+
+    Writes `tuning.json` (settings, versions, every trial), `best/` (the best model so far as a folder like those of
+    `tfbnood train`, ready for `tfbnood calibrate`) and `trials/` (models that are still needed) into `out`.
+
+    Args:
+        dataset: from `tfbnood.data`.
+        model: `realnvp`, `vae` or `pixelcnn`.
+        out: the search's folder.
+        preset: the size in the middle of the search space, see `HyperModel`. Defaults to one that trains on two cores:
+            `cpu-colour`, `cpu-grey`, or `tiny` for grey images of at most 16 pixels a side.
+        trials: to run in all.
+        max_minutes: stop at the end of the epoch after which as many minutes have passed, but not before one trial is
+            completed. The same call again goes on, with as many minutes again. Defaults to no limit.
+        method: "random" (default), "hyperband", which trains many models for few epochs and goes on with the best of
+            them, or "bayesian", a quarter of whose trials are random.
+        objective: "val_bits_per_dim" (default), bits per dimension in evaluation mode, to be low; or "pseudo_auroc", to
+            be high: how well `statistic` finds `tfbnood.pseudo.pseudo_outliers`, mean AUROC over their kinds.
+        statistic: of `pseudo_auroc`: a name or a `Statistic`. Defaults to "auto", here without `pretext`: that has been
+            trained on pseudo-outliers and would find them whatever the model.
+        epochs: of a whole training.
+        seed: of the search, of weights, noise and the order of images.
+        progress: a line a trial on standard error.
+
+    Raises:
+        TfbnoodError: an argument is out of range, the folder holds something else than this search, or all trials
+            failed.
+
+    Example:
+        >>> x = tfbnood.data.load("digits")  # doctest: +SKIP
+        >>> found = tune(x, model="vae", trials=3, out="search")  # doctest: +SKIP
+        >>> found.best.hyperparameters["channels"]  # doctest: +SKIP
+    """
+    _check_arguments(method, objective, trials, epochs, max_minutes, seed)
+    out = pathlib.Path(out)
+    preset = preset or _preset_for(*dataset.image_shape)
+    train, validation = split(dataset.train, seed=seed)
+    study = Study(
+        hypermodel=HyperModel(model, preset, dataset.image_shape, seed=seed),
+        train=train,
+        validation=validation,
+        epochs=epochs,
+        objective=objective,
+        statistic=judged(statistic),
+        seed=seed,
+        folder=out / "trials",
+    )
+    settings = {
+        "data": dataset.name,
+        "train_images": len(train),
+        "train_sha256": array_sha256(train),
+        "validation_images": len(validation),
+        "image_shape": list(dataset.image_shape),
+        "model": model,
+        "preset": preset,
+        "trials": trials,
+        "method": method,
+        "objective": objective,
+        "statistic": [study.statistic.name, study.statistic.get_config()],
+        "epochs": epochs,
+        "seed": seed,
+    }
+    if objective != "pseudo_auroc":
+        settings["statistic"] = None
+    settings = json.loads(json.dumps(settings))  # as they will be read again: without tuples
+    done = _start_or_resume(out, settings)
+    search = Search(
+        study=study,
+        settings=settings,
+        about={
+            "command": _command(settings, out),
+            "source": dataset.source,
+            "versions": {**versions(), "keras-tuner": importlib.metadata.version("keras-tuner")},
+            "machine": machine(),
+        },
+        out=out,
+        done=done,
+        deadline=math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes,
+        progress=progress,
+    )
+    finished = search.run()
+    return Tuning(out, objective, tuple(done), finished)
+
+
+def split(images: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Parts training images into those that trials are trained on and those they are measured on.
+
+    The second part is a random fifth, at most 1,000.
+
+    Example:
+        >>> train, validation = split(np.zeros((20, 8, 8, 1), np.uint8), seed=0)
+        >>> len(train), len(validation)
+        (16, 4)
+    """
+    count = min(len(images) // _VALIDATION_SHARE, _MOST_VALIDATION)
+    if count < 4:
+        raise DataError(f"train must hold at least 20 images. Received: {len(images)}")
+    order = np.random.RandomState(seed).permutation(len(images))
+    return images[np.sort(order[count:])], images[np.sort(order[:count])]
+
+
+def choose_statistic_for_best(
+    out: str | pathlib.Path, dataset: Dataset, *, seed: int, progress: bool = True
+) -> tuple[RankedStatistic, ...]:
+    """Ranks statistics for the best model of a search, on the images its trials were measured on.
+
+    Writes `statistics.json` into `out`.
+
+    Args:
+        out: folder of `tune`.
+        dataset: that of the search.
+        seed: that of the search.
+        progress: show a bar on a terminal.
+
+    Example:
+        >>> best, *others = choose_statistic_for_best("search", x, seed=0)  # doctest: +SKIP
+        >>> tfbnood.Detector(model, best.name, reference=x.train, **best.settings)  # doctest: +SKIP
+    """
+    out = pathlib.Path(out)
+    train, validation = split(dataset.train, seed=seed)
+    model = load_model(out / "best" / "model.keras")
+    found = choose_statistic(model, validation, reference=train, seed=seed, progress=progress)
+    write_json(out / "statistics.json", [dataclasses.asdict(one) for one in found])
+    return found
+
+
+def ranking_table(found: Sequence[RankedStatistic]) -> str:
+    """What `choose_statistic` found, as an aligned table.
+
+    Example:
+        >>> print(ranking_table([RankedStatistic("log_prob", {}, "image", 0.75, {"blur": 0.5, "noise": 1.0})]))
+        statistic   mean   blur  noise
+        log_prob   0.750  0.500  1.000
+    """
+    kinds = list(found[0].aurocs)
+    table = [["statistic", "mean", *kinds]]
+    for one in found:
+        settings = ", ".join(f"{key}={value}" for key, value in one.settings.items())
+        label = f"{one.name}({settings})" if settings else one.name
+        if one.mean_auroc is None:
+            table.append([label, "failed", *([""] * len(kinds)), f"  {one.error}"])
+        else:
+            values = [one.mean_auroc, *(one.aurocs[kind] for kind in kinds)]
+            table.append([label, *(f"{value:.3f}" for value in values)])
+    return aligned(table)
+
+
+def _preset_for(height: int, width: int, channels: int) -> str:
+    if channels == 3:
+        return "cpu-colour"
+    return "tiny" if max(height, width) <= 16 else "cpu-grey"
+
+
+def _check_arguments(
+    method: str, objective: str, trials: int, epochs: int, max_minutes: float | None, seed: int
+) -> None:
+    for name, value, known in (("method", method, METHODS), ("objective", objective, OBJECTIVES)):
+        if value not in known:
+            raise TfbnoodError(f"{name} must be one of {', '.join(known)}. Received: {value!r}")
+    for name, count in (("trials", trials), ("epochs", epochs)):
+        if count < 1:
+            raise TfbnoodError(f"{name} must be at least 1. Received: {name}={count}")
+    if max_minutes is not None and not max_minutes > 0:
+        raise TfbnoodError(f"max_minutes must be positive. Received: max_minutes={max_minutes}")
+    if not 0 <= seed < 2**31:
+        raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
+
+
+def _start_or_resume(out: pathlib.Path, settings: dict[str, Any]) -> list[Trial]:
+    """The trials that are done already."""
+    if out.exists() and not out.is_dir():
+        raise TfbnoodError(f"out must be a folder. Received: {out}, which is a file")
+    for folder in (out, out / "trials", out / "best"):
+        remove_partials(folder)
+    path = out / "tuning.json"
+    if not path.exists():
+        if out.exists() and any(out.iterdir()):
+            raise TfbnoodError(
+                f"out must be a new or empty folder, or that of an earlier search. Received: {out}"
+            )
+        return []
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        before, trials = content["settings"], [Trial(**one) for one in content["trials"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TfbnoodError(
+            f"{path} is not readable ({error}); remove the folder to start again"
+        ) from None
+    other = [f"{key}={before.get(key)!r}" for key in settings if before.get(key) != settings[key]]
+    if other:
+        raise TfbnoodError(
+            f"{out} holds a search with other settings: {', '.join(other)}; choose another folder"
+        )
+    return trials
+
+
+def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
+    """A shell line that does the same."""
+    names = ("data", "model", "preset", "trials", "method", "objective", "epochs", "seed")
+    words = [word for name in names for word in (f"--{name}", str(settings[name]))]
+    if settings["statistic"]:
+        words += ["--statistic", settings["statistic"][0]]
+    return shlex.join(["tfbnood", "tune", *words, "--out", str(out)])

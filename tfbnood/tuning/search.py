@@ -1,0 +1,267 @@
+"""A search in its folder: keras-tuner says what to try, trials are run and kept, and a kill costs none of them."""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import math
+import pathlib
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from tfbnood.errors import TfbnoodError
+from tfbnood._core.files import atomic_path, write_json
+from tfbnood.tuning.trials import OBJECTIVES, Study, Trial, run_trial
+
+__all__ = ["METHODS", "Search", "ranked"]
+
+METHODS = ("random", "hyperband", "bayesian")
+"""How the next trial is chosen: keras-tuner's RandomSearch, Hyperband and BayesianOptimization."""
+
+
+def ranked(trials: Sequence[Trial], objective: str) -> tuple[Trial, ...]:
+    """The best first, of equal ones the earlier; failed ones last."""
+    sign = 1 if OBJECTIVES[objective] == "min" else -1
+    return tuple(
+        sorted(trials, key=lambda one: math.inf if one.value is None else sign * one.value)
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Search:
+    """Asks keras-tuner for trials, runs those that are not done yet, and writes down what came of each.
+
+    keras-tuner's own files are not what a search goes on from: they may be half written after a kill, and they lack a
+    part of the state of BayesianOptimization. What it asks for is a function of its seed and of the results so far, so
+    that telling it these again brings it to where it was.
+
+    Attributes:
+        study: what the trials share.
+        settings: what the results depend on, JSON-safe.
+        about: what else the files should say: command, source of the images, versions, machine.
+        out: folder of the files.
+        done: the trials so far; grows.
+        deadline: of `time.monotonic`.
+        progress: a line a trial on standard error.
+    """
+
+    study: Study
+    settings: dict[str, Any]
+    about: dict[str, Any]
+    out: pathlib.Path
+    done: list[Trial]
+    deadline: float
+    progress: bool
+
+    def run(self) -> bool:
+        """Runs trials until there are enough of them or time is over; returns whether there are enough."""
+        self._write(finished=False)
+        if self.done:
+            self._say(f"going on after {len(self.done)} of {self.settings['trials']} trials")
+        with tempfile.TemporaryDirectory() as scratch, _quiet():
+            finished = self._run(_oracle(self.study, self.settings, scratch))
+        self._write(finished)
+        if self.best is None:
+            raise TfbnoodError(
+                f"all {len(self.done)} trials failed; the last one: {self.done[-1].error}"
+            )
+        return finished
+
+    def _run(self, oracle: Any) -> bool:
+        while True:
+            number = len(oracle.trials) + 1
+            if number > len(self.done) and self._out_of_time():
+                return False
+            with threadpool_limits(1):  # Matrices of a few rows: with more threads far slower.
+                asked = oracle.create_trial("tuner")
+            if asked.status != "RUNNING":
+                return True
+            hp = asked.hyperparameters
+            if number > len(self.done):
+                trial = run_trial(
+                    self.study,
+                    number,
+                    hp,
+                    out_of_time=self._out_of_time,
+                    progress=self.progress,
+                    **_budget(hp.values),
+                )
+                if trial is None:
+                    return False
+                self.done.append(trial)
+                self._write(finished=False)
+                self._say(self._progress_line())
+            _tell(oracle, asked, self.done[number - 1], self.study.objective)
+
+    @property
+    def best(self) -> Trial | None:
+        """The best of the completed trials."""
+        return next(
+            (one for one in ranked(self.done, self.study.objective) if one.value is not None), None
+        )
+
+    def _out_of_time(self) -> bool:
+        return time.monotonic() > self.deadline and self.best is not None
+
+    def _write(self, finished: bool) -> None:
+        best = self.best
+        write_json(
+            self.out / "tuning.json",
+            {
+                **self.about,
+                "settings": self.settings,
+                "finished": finished,
+                "best": None if best is None else best.number,
+                "trials": [dataclasses.asdict(trial) for trial in self.done],
+            },
+        )
+        if best is not None:
+            self._write_best(best)
+        if self.settings["method"] != "hyperband":  # That may go on with any of the models.
+            needed = [self.study.checkpoint(len(self.done) + 1)]
+            needed += [] if best is None else [self.study.checkpoint(best.number)]
+            for path in set(self.study.folder.glob("*.keras")).difference(needed):
+                path.unlink()
+
+    def _write_best(self, best: Trial) -> None:
+        """Makes `best/` a folder like those of `tfbnood train`."""
+        run_file = self.out / "best" / "run.json"
+        if run_file.exists() and json.loads(run_file.read_text("utf-8"))["trial"] == best.number:
+            return
+        run_file.unlink(missing_ok=True)  # Without it the folder is no run while its model changes.
+        network = keras.models.load_model(self.study.checkpoint(best.number))
+        # Without the optimiser: a third of the size.
+        trained = type(network).from_config(network.get_config())
+        trained.set_weights(network.get_weights())
+        with atomic_path(self.out / "best" / "model.keras") as path:
+            trained.save(path)
+        settings, sizes = self.settings, dict(best.hyperparameters)
+        batch_size, learning_rate = sizes.pop("batch_size"), sizes.pop("learning_rate")
+        write_json(
+            run_file,
+            {
+                **self.about,
+                **{key: settings[key] for key in ("data", "train_images", "train_sha256")},
+                **{key: settings[key] for key in ("image_shape", "model", "seed")},
+                "preset": f"{settings['preset']} (tuned)",
+                "sizes": sizes,
+                "steps": best.epochs * self.study.steps_an_epoch(batch_size),
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "jit": False,
+                "mutation": 0.0,
+                "trial": best.number,
+                "seconds": best.seconds,
+                "result": {
+                    "split": "validation, a part of train",
+                    "images": settings["validation_images"],
+                    self.study.objective: best.value,
+                },
+            },
+        )
+
+    def _progress_line(self) -> str:
+        trials, trial, best = self.settings["trials"], self.done[-1], self.best
+        text = f"trial {trial.number}/{trials}: "
+        if trial.value is None:
+            text += f"failed: {trial.error}"
+        else:
+            text += f"{self.study.objective} {trial.value:.4g}"
+        if best is not None:
+            text += f" (best {best.value:.4g}, trial {best.number})"
+        text += f"; {trial.seconds:.0f} s"
+        if trial.number == trials:
+            return text
+        mean = sum(one.seconds for one in self.done) / len(self.done)
+        left = min(mean * (trials - trial.number), max(0.0, self.deadline - time.monotonic()))
+        return f"{text}; about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
+
+    def _say(self, text: str) -> None:
+        if self.progress:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _oracle(study: Study, settings: dict[str, Any], scratch: str) -> Any:
+    from keras_tuner import Objective, Oracle, oracles
+    from keras_tuner.engine.base_tuner import BaseTuner
+
+    trials = settings["trials"]
+    options = {
+        "objective": Objective(study.objective, OBJECTIVES[study.objective]),
+        # keras-tuner takes 0 for no seed, and neighbouring seeds give it nearly the same search.
+        "seed": int(np.random.RandomState(study.seed).randint(1, 2**31 - 1)),
+        "max_consecutive_failed_trials": trials + 1,
+    }
+    oracle: Oracle
+    if settings["method"] == "hyperband":
+        # Again and again, until there are enough trials.
+        oracle = oracles.HyperbandOracle(
+            max_epochs=study.epochs, hyperband_iterations=trials, **options
+        )
+        oracle.max_trials = trials
+    elif settings["method"] == "bayesian":
+        oracle = oracles.BayesianOptimizationOracle(
+            max_trials=trials, num_initial_points=max(3, trials // 4), **options
+        )
+    else:
+        oracle = oracles.RandomSearchOracle(max_trials=trials, **options)
+    space = oracle.get_space()
+    study.hypermodel.declare_hyperparameters(space)
+    oracle.update_space(space)
+    oracle.verbose = 0
+    BaseTuner(oracle, directory=scratch)  # An oracle has its folder from a tuner.
+    return oracle
+
+
+def _budget(values: dict[str, Any]) -> dict[str, Any]:
+    """What Hyperband says of epochs and of the trial to go on with; nothing for the other methods."""
+    if "tuner/epochs" not in values:
+        return {}
+    earlier = values.get("tuner/trial_id")
+    # keras-tuner counts from 0.
+    return {
+        "epochs": values["tuner/epochs"],
+        "continues": None if earlier is None else int(earlier) + 1,
+    }
+
+
+def _tell(oracle: Any, asked: Any, trial: Trial, objective: str) -> None:
+    # After a restart on another machine the last digits of what it asks for may differ from what was run.
+    asked.hyperparameters.values.update(trial.hyperparameters)
+    if trial.value is not None:
+        oracle.update_trial(asked.trial_id, {objective: trial.value})
+    asked.status = trial.status.upper()
+    oracle.end_trial(asked)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps back what is not of the user's making."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        # TensorFlow takes a new model in every trial for one that is compiled again and again.
+        return "triggered tf.function retracing" not in record.getMessage()
+
+    logger = tf.get_logger()
+    logger.addFilter(is_news)
+    try:
+        with warnings.catch_warnings():
+            # keras-tuner calls threading.currentThread.
+            warnings.filterwarnings("ignore", category=DeprecationWarning, module="keras_tuner")
+            # Its Gaussian process is fitted to a handful of trials and says that these are few.
+            warnings.filterwarnings(
+                "ignore", category=ConvergenceWarning, module=r"sklearn\.gaussian_process"
+            )
+            yield
+    finally:
+        logger.removeFilter(is_news)
