@@ -1,8 +1,10 @@
-"""Settings that must stand before TensorFlow or a test module is imported."""
+"""Settings that must stand before TensorFlow or a test module is imported, and the fixtures that all tests share."""
 
 import os
 import signal
 from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -14,3 +16,19 @@ if "TFBNOOD_DATA" not in os.environ and _SHARED.is_dir():
 # A shell's background jobs ignore Ctrl-C, and so would every process started from here.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Scikit-learn's 8×8 digits, which are always there."""
+    from tfbnood.data import load
+
+    return load("digits")
+
+
+@pytest.fixture(scope="session")
+def brought_model(digits):
+    """A user's own Keras model with stock batch normalisation, fitted to the digits."""
+    from brought import trained_brought_model
+
+    return trained_brought_model(digits.train)

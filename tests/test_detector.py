@@ -10,7 +10,6 @@ from brought import PlainModel, trained_brought_model
 from scipy.stats import kstest
 
 import tfbnood
-from tfbnood.data.sets import load
 from tfbnood.errors import (
     DataError,
     NotCalibratedError,
@@ -18,11 +17,6 @@ from tfbnood.errors import (
     StatisticError,
     TfbnoodError,
 )
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load("digits")
 
 
 @pytest.fixture(scope="module")

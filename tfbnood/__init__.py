@@ -4,30 +4,9 @@ Public names are loaded on first use, so that `import tfbnood` and `tfbnood --he
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfbnood._version import __version__
-
-if TYPE_CHECKING:
-    from tfbnood import (
-        batch_tests,
-        calibration,
-        callbacks,
-        conditional,
-        data,
-        errors,
-        metrics,
-        models,
-        plots,
-        pseudo,
-        serving,
-        statistics,
-        training,
-        tuning,
-    )
-    from tfbnood.detector import Detector
-    from tfbnood.evaluation import evaluate
-    from tfbnood.zoo import list_models, load
 
 # The one table of what is public, and where it lives: "package.module" or "package.module:name".
 _HOMES = {
@@ -51,10 +30,7 @@ _HOMES = {
     "tuning": "tfbnood.tuning",
 }
 
-__all__ = [  # noqa: PLE0604
-    "__version__",
-    *_HOMES,
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

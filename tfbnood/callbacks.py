@@ -8,11 +8,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfbnood.errors import StatisticError
-from tfbnood.evaluation.run import check_integer, checked_outliers, halves, take
+from tfbnood._core.checks import check_integer
 from tfbnood._core.images import as_images
+from tfbnood._core.sampling import halves, take
+from tfbnood.errors import StatisticError
+from tfbnood.evaluation.protocol import checked_outliers
 from tfbnood.metrics import auroc
-from tfbnood.statistics.base import Statistic, get
+from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.registry import get
 
 __all__ = ["OodEvaluation"]
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tfbnood import statistics
-from tfbnood.calibration.batch_tests import batch_p_value, check_batch_test, default_batch_test
 from tfbnood._core.batching import map_batches
+from tfbnood._core.images import as_images
+from tfbnood.calibration.batch_tests import batch_p_value, check_batch_test, default_batch_test
 from tfbnood.calibration.conformal import (
     Calibration,
     benjamini_hochberg,
@@ -18,9 +19,8 @@ from tfbnood.calibration.conformal import (
     check_false_alarm_rate,
     conformal_p_values,
 )
-from tfbnood.scoring.conditional import frozen_log_prob
 from tfbnood.errors import DataError, NotCalibratedError
-from tfbnood._core.images import as_images
+from tfbnood.scoring.conditional import frozen_log_prob
 from tfbnood.statistics.base import Statistic
 
 __all__ = ["BatchTest", "Detection", "Detector"]
@@ -295,7 +295,7 @@ class Detector:
             >>> pixels.export(folder / "digits", fpr=0.05).name
             '1'
         """
-        from tfbnood.export.export import export
+        from tfbnood.export.write import export
 
         return export(self, base, fpr=fpr, held_out=held_out, embed=embed, progress=progress)
 

@@ -11,10 +11,11 @@ import keras
 import numpy as np
 
 from tfbnood import statistics
-from tfbnood.calibration.conformal import Calibration
-from tfbnood.errors import DataError, SavedDetectorError
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import versions
+from tfbnood.calibration.conformal import Calibration
+from tfbnood.errors import DataError, SavedDetectorError
+from tfbnood.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
     from tfbnood.detector import Detector
@@ -146,8 +147,8 @@ def _check_file(path: pathlib.Path, digest: str) -> None:
 
 def load_model(path: pathlib.Path) -> keras.Model:
     """Loads a `.keras` file, of one of our models or of a registered one."""
-    import tfbnood.models  # noqa: F401  (registers our classes with Keras)
-
+    for name in MODELS:  # Importing a class registers it with Keras.
+        model_class(name)
     try:
         return keras.models.load_model(path)
     except (TypeError, ValueError) as error:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood import shipped
-from tfbnood.scoring.conditional import ConditionalLogProb, MixedMomentsLogProb
-from tfbnood.data.sets import load
+from tfbnood import zoo
 from tfbnood._core.files import write_json
-from tfbnood.metrics import auroc
 from tfbnood._core.provenance import machine, versions
+from tfbnood._core.sampling import sample_of
 from tfbnood.data.pseudo import pseudo_outliers
-from tfbnood.statistics.base import sample_of
+from tfbnood.data.sets import load
+from tfbnood.metrics import auroc
+from tfbnood.scoring.conditional import ConditionalLogProb, MixedMomentsLogProb
 
 RATIOS = (0.1, 0.9)
 CHOICES = ((1, 1), (1, 2), (1, 4), (2, 4), (2, 8), (4, 16))  # draws at r1 and r2, by cost
@@ -36,8 +36,8 @@ def main() -> None:
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
 
-    data = shipped.manifest(arguments.name)["training"]["data"]
-    dataset, model = load(data), shipped.load(arguments.name).model
+    data = zoo.manifest(arguments.name)["training"]["data"]
+    dataset, model = load(data), zoo.load(arguments.name).model
     conditional: ConditionalLogProb | MixedMomentsLogProb = (
         ConditionalLogProb(model, sample_of(dataset.train, 1024))
         if arguments.mixing == "samples"

@@ -18,17 +18,19 @@ import tensorflow as tf
 from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
-from tfbnood import shipped
+from tfbnood import zoo
 from tfbnood._core.batching import map_batches
-from tfbnood.data.sets import load
-from tfbnood.statistics.ensemble import Ensemble, halves, normal_scores, tables
-from tfbnood.scoring.evidence import EvidenceStatistic
 from tfbnood._core.files import write_json
-from tfbnood.metrics import auroc
-from tfbnood.statistics.pretext_statistic import Pretext
 from tfbnood._core.provenance import machine, versions
+from tfbnood._core.sampling import shuffled_halves
 from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
+from tfbnood.data.sets import load
+from tfbnood.metrics import auroc
 from tfbnood.reproduce.kept import kept
+from tfbnood.statistics.base import EvidenceStatistic
+from tfbnood.statistics.ensemble import Ensemble
+from tfbnood.statistics.normal_scores import normal_scores, tables
+from tfbnood.statistics.pretext.statistic import Pretext
 
 Rule = Callable[[np.ndarray], np.ndarray]
 
@@ -64,9 +66,9 @@ def main() -> None:
     table: dict[str, dict[str, dict[str, float]]] = {}
     pretexts: dict[str, list[list[Pretext]]] = {}
     for name in arguments.names:
-        data = shipped.manifest(name)["training"]["data"]
+        data = zoo.manifest(name)["training"]["data"]
         dataset = load(data, data_dir=arguments.data_dir)
-        ensemble = Ensemble(pretext=False).fit(shipped.load(name).model, dataset.train)
+        ensemble = Ensemble(pretext=False).fit(zoo.load(name).model, dataset.train)
         if data not in pretexts:
             pretexts[data] = trained_pretexts(dataset.train, arguments)
         held_out = dataset.calibration[: 2 * arguments.n]
@@ -74,7 +76,7 @@ def main() -> None:
             "inliers": held_out[: arguments.n],
             **pseudo_outliers(held_out[arguments.n :], seed=0, kinds=ALL_KINDS),
         }
-        sets["fitting"] = halves(dataset.train)[1][: ensemble.reference_images]
+        sets["fitting"] = shuffled_halves(dataset.train)[1][: ensemble.reference_images]
         scores = {kind: points(ensemble, images) for kind, images in sets.items()}
         for both, family in zip(pretexts[data], FAMILIES, strict=True):
             own = {kind: raw_pretexts(both, sets[kind]) for kind in ("fitting", "inliers", *family)}
@@ -122,7 +124,7 @@ def shortfalls(
 
 def trained_pretexts(train: np.ndarray, arguments: argparse.Namespace) -> list[list[Pretext]]:
     """For every family a pretext of the first ten kinds and one of all, but for that family's."""
-    known, _ = halves(train)
+    known, _ = shuffled_halves(train)
     return [
         [
             kept(

@@ -16,15 +16,15 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
-from tfbnood import shipped
+from tfbnood import zoo
 from tfbnood._core.batching import map_batches
-from tfbnood.data.sets import load
 from tfbnood._core.files import write_json
+from tfbnood._core.provenance import machine, versions
+from tfbnood._core.sampling import sample_of
+from tfbnood.data.pseudo import pseudo_outliers
+from tfbnood.data.sets import load
 from tfbnood.metrics import auroc
 from tfbnood.scoring.moments import GRIDS, image_moments, moment_columns
-from tfbnood._core.provenance import machine, versions
-from tfbnood.data.pseudo import pseudo_outliers
-from tfbnood.statistics.base import sample_of
 
 Scorer = Callable[[np.ndarray], np.ndarray]
 
@@ -39,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     table: dict[str, dict[str, dict[str, float]]] = {}
     for name in arguments.names:
-        data = shipped.manifest(name)["training"]["data"]
+        data = zoo.manifest(name)["training"]["data"]
         dataset = load(data, data_dir=arguments.data_dir)
         held_out = dataset.calibration[: 2 * arguments.n]
         sets = {
@@ -69,7 +69,7 @@ def mean(values: dict[str, float]) -> float:
 
 def choices(name: str, sets: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """By label, the scores of every set but the reference images; the default first."""
-    model = shipped.load(name).model
+    model = zoo.load(name).model
     by_grid = {grid: moments(model, sets, grid) for grid in GRIDS}
     taken = by_grid[1]
     for label, scorer in scorers(taken["reference"]):
@@ -96,7 +96,7 @@ def choices(name: str, sets: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[
 
     label, scorer = next(scorers(taken["reference"]))
     mirrored = moments(model, {kind: images[:, :, ::-1] for kind, images in sets.items()}, 1)
-    again = shipped.load(name).model
+    again = zoo.load(name).model
     # Another draw of the dequantisation noise, for this copy of the model.
     object.__setattr__(again, "log_prob", functools.partial(again.log_prob, seed=1))
     for more, other in (("its mirror image", mirrored), ("another noise", moments(again, sets, 1))):

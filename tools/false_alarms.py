@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from tfbnood.data.sets import load
-from tfbnood.detector import Detector
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
+from tfbnood.data.sets import load
+from tfbnood.detector import Detector
 
 
 def main() -> None:

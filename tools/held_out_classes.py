@@ -13,13 +13,13 @@ import argparse
 import numpy as np
 from untouched_sets import compared
 
-from tfbnood import shipped
-from tfbnood.data.sets import load
+from tfbnood import zoo
 from tfbnood._core.files import write_json
-from tfbnood.statistics.pretext_statistic import Pretext
 from tfbnood._core.provenance import machine, versions
 from tfbnood.data.pseudo import ALL_KINDS
+from tfbnood.data.sets import load
 from tfbnood.reproduce.kept import kept_ensemble
+from tfbnood.statistics.pretext.statistic import Pretext
 
 # Chosen before anything was measured.
 KNOWN = {"classes 5–9": range(5), "odd classes": range(0, 10, 2)}
@@ -43,8 +43,8 @@ def main() -> None:
 
 def measured(name: str, arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
     """By the classes that are held out, the AUROC of `ensemble` and of each member alone."""
-    dataset = load(shipped.manifest(name)["training"]["data"], data_dir=arguments.data_dir)
-    model = shipped.load(name).model
+    dataset = load(zoo.manifest(name)["training"]["data"], data_dir=arguments.data_dir)
+    model = zoo.load(name).model
     found = {}
     for held_out, classes in KNOWN.items():
         train = dataset.train[np.isin(dataset.train_labels, list(classes))]

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 import tfbnood
-from tfbnood.plots.style import line, new_figure, write_figure
 from tfbnood.data.pseudo import pseudo_outliers
+from tfbnood.plots.style import line, new_figure, write_figure
 
 OUT = pathlib.Path(__file__).resolve().parents[1] / "results" / "stream.png"
 COLUMNS, ROWS, FPR = 12, 3, 0.05

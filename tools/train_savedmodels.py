@@ -13,19 +13,19 @@ import pathlib
 import shutil
 from typing import Any
 
+from tfbnood._core.files import write_json
+from tfbnood._core.provenance import machine, versions
 from tfbnood.cli.commands import outlier_set
 from tfbnood.data.sets import Dataset, load
 from tfbnood.detector import Detector
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation.run import evaluate
-from tfbnood._core.files import write_json
-from tfbnood._core.provenance import machine, versions
 from tfbnood.reproduce.kept import kept_ensemble
 from tfbnood.reproduce.run import reproduce
 from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
-from tfbnood.zoo import file_hashes, manifest, trained_model
-from tfbnood.statistics.base import get
+from tfbnood.statistics.registry import get
 from tfbnood.training.run import train
+from tfbnood.zoo import file_hashes, manifest, trained_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MOST_BYTES = 20_000_000

@@ -13,15 +13,15 @@ import argparse
 import numpy as np
 import tensorflow as tf
 
-from tfbnood import shipped
+from tfbnood import zoo
+from tfbnood._core.files import write_json
+from tfbnood._core.provenance import machine, versions
+from tfbnood._core.sampling import take
 from tfbnood.cli.commands import outlier_set
 from tfbnood.data.sets import Dataset, load
-from tfbnood.statistics.ensemble import Ensemble
-from tfbnood.evaluation.run import take
-from tfbnood.scoring.evidence import EvidenceStatistic, scores_in_one_pass
-from tfbnood._core.files import write_json
 from tfbnood.metrics import auroc
-from tfbnood._core.provenance import machine, versions
+from tfbnood.statistics.base import EvidenceStatistic, scores_in_one_pass
+from tfbnood.statistics.ensemble import Ensemble
 
 GREY = ("fashion_mnist", "mnist", "kmnist", "omniglot")
 COLOUR = ("cifar10", "svhn", "tinyimagenet", "lsun")
@@ -43,8 +43,8 @@ def main() -> None:
 
 def measured(name: str, n: int, data_dir: str | None) -> dict[str, dict[str, float]]:
     """By set, the AUROC of `ensemble` and of each member alone."""
-    ensemble = shipped.load(name).statistic
-    dataset = load(shipped.manifest(name)["training"]["data"], data_dir=data_dir)
+    ensemble = zoo.load(name).statistic
+    dataset = load(zoo.manifest(name)["training"]["data"], data_dir=data_dir)
     return compared(ensemble, dataset.test, outliers(dataset, data_dir), n, name)
 
 

@@ -10,9 +10,9 @@ import pathlib
 from typing import Any
 
 from tfbnood._core.files import atomic_path
+from tfbnood._core.tables import as_markdown
 from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
 from tfbnood.reproduce.tables import table2, title_of
-from tfbnood._core.tables import as_markdown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

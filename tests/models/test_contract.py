@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbnood.data.sets import load
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
 from tfbnood.models.presets import PRESETS
@@ -18,11 +17,6 @@ SMALL = {
     "pixelcnn": lambda **k: PixelCNN((8, 8, 1), filters=4, blocks=1, mixtures=3, **k),
 }
 CLASSES = {"realnvp": RealNVP, "vae": VAE, "pixelcnn": PixelCNN}
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load("digits")
 
 
 @pytest.fixture(params=SMALL, scope="module")

@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 
 from tfbnood.errors import DataError
 from tfbnood.models.logistic_mixture import discretized_logistic_mixture_log_prob
-from tfbnood.models.pixelcnn import STRIP, GatedBlock, PixelCNN, _Context
 from tfbnood.models.noise import scoring_noise, training_noise
+from tfbnood.models.pixelcnn import STRIP, GatedBlock, PixelCNN, _Context
 
 SHAPES = [(8, 8, 1), (8, 12, 3)]
 

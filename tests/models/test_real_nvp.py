@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbnood.models.bijectors import Composition
 from tfbnood.errors import DataError
 from tfbnood.models import RealNVP
+from tfbnood.models.bijectors import Composition
 from tfbnood.models.real_nvp import CouplingNetwork
 
 

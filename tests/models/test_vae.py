@@ -10,8 +10,8 @@ from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.datasets import load_digits
 
 from tfbnood.errors import DataError
-from tfbnood.models.vae import LOG_VARIANCE_BOUND, VAE
 from tfbnood.models.noise import scoring_noise
+from tfbnood.models.vae import LOG_VARIANCE_BOUND, VAE
 
 SHAPES = [(8, 8, 1), (8, 12, 3)]
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from brought import trained_brought_model
 
 import tfbnood
-from tfbnood.serving.standin.config import models_from
 from tfbnood.serving.launch import find_model_server
+from tfbnood.serving.standin.config import models_from
 from tfbnood.serving.standin.server import Server
 
 

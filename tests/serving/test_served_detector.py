@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbnood.cli.main import main
+from tfbnood.cli import main
 from tfbnood.serving import Client, Server, models_from
 
 FIELDS = ("score", "p_value", "is_ood", "bits_per_dim", "valid")

@@ -1,5 +1,5 @@
 """The command `tfbnood`."""
 
-from tfbnood.cli.main import main
+from tfbnood.cli.parser import main
 
 __all__ = ["main"]

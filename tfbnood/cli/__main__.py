@@ -2,6 +2,6 @@
 
 import sys
 
-from tfbnood.cli.main import main
+from tfbnood.cli.parser import main
 
 sys.exit(main())

@@ -11,13 +11,15 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfbnood._core.sampling import sample_of
+from tfbnood.cli.listing import print_listing
 from tfbnood.data.sets import Dataset, from_folder, from_npz, load, photo_patches, rotate
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.evaluation.run import evaluate as evaluate_detector
-from tfbnood.cli.listing import print_listing
 from tfbnood.saving import load_model
-from tfbnood.statistics.base import Statistic, get, sample_of
+from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.registry import get
 
 __all__ = ["calibrate", "evaluate", "export", "outlier_set", "score"]
 

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 import numpy as np
 import tensorflow as tf
 
+from tfbnood._core.files import atomic_path
 from tfbnood.data.sets import load, photo_patches, rotate
 from tfbnood.detector import Detector
 from tfbnood.evaluation.run import evaluate
-from tfbnood._core.files import atomic_path
-from tfbnood.statistics.base import get
+from tfbnood.statistics.registry import get
 from tfbnood.training.run import train
 
 __all__ = ["demo"]

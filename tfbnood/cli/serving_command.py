@@ -2,8 +2,8 @@
 
 import pathlib
 
-from tfbnood.errors import DataError
 from tfbnood.cli.listing import print_listing
+from tfbnood.errors import DataError
 from tfbnood.serving.client import Client
 
 __all__ = ["score_by_server"]
@@ -23,7 +23,7 @@ def score_by_server(url: str, model: str, images: str, *, style: str = "table") 
         names = [str(file.relative_to(path)) for file in files]
         found = client.score_files(files)
     elif path.suffix in (".npz", ".npy"):
-        from tfbnood.data.readers import from_npz
+        from tfbnood.data.formats import from_npz
 
         pixels = from_npz(path)
         names = [f"{path.name}[{index}]" for index in range(len(pixels))]

@@ -1,8 +1,9 @@
 """Images to train on and to test with: data sets by name, folders, arrays, and pools of outliers."""
 
 from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
+from tfbnood.data.folders import FolderImages, from_folder
+from tfbnood.data.formats import decode_image, from_npz, from_tf_data
 from tfbnood.data.pools import mix, photo_patches, rotate
-from tfbnood.data.readers import FolderImages, decode_image, from_folder, from_npz, from_tf_data
 from tfbnood.data.sets import Dataset, describe, load
 
 __all__ = [

@@ -4,27 +4,24 @@
 cuts them into train, calibration and test.
 """
 
-import contextlib
-import gzip
 import importlib.util
-import math
 import os
 import re
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfbnood.errors import DataError
 from tfbnood._core.images import as_images
+from tfbnood.data.formats import Part, first_line, fit_image, read_idx, read_part
+from tfbnood.errors import DataError
 
-__all__ = ["DATA_DIR_VARIABLE", "NAMES", "Found", "Part", "find", "fit_image", "read_images"]
+__all__ = ["DATA_DIR_VARIABLE", "NAMES", "Found", "find"]
 
 DATA_DIR_VARIABLE = "TFBNOOD_DATA"
+
 
 NAMES = (
     "digits",
@@ -39,19 +36,8 @@ NAMES = (
     "lsun",
 )
 
+
 _DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Checked images `[n, h, w, c]` of one file or split, and their labels `[n]` if it has any."""
-
-    images: np.ndarray
-    labels: np.ndarray | None = None
-
-    def take(self, index: np.ndarray) -> "Part":
-        """Returns the images at `index`, with their labels."""
-        return Part(self.images[index], None if self.labels is None else self.labels[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +129,7 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Found:
         # Downloads and their builders fail in every type there is; the user needs the one sentence.
         except Exception as error:
             reason = error
-            looked.append(f"tensorflow-datasets' {_TFDS[name].tfds_name} ({_first_line(error)})")
+            looked.append(f"tensorflow-datasets' {_TFDS[name].tfds_name} ({first_line(error)})")
             module = error.name if isinstance(error, ModuleNotFoundError) else None
             ways.append(f"install {module}" if module else "try again with internet access")
     elif name == "tinyimagenet":
@@ -154,65 +140,6 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Found:
         f"the data set {name!r} was not found: looked for {', then for '.join(looked)}; "
         f"to get it, {', or '.join(ways)}"
     ) from reason
-
-
-def read_images(path: Path, key: str = "images") -> np.ndarray:
-    """Reads and checks the images of an npy file, or those under `key` of an npz file."""
-    with _open_numpy(path) as opened:
-        images, name = opened, f"images in {path}"
-        if isinstance(opened, np.lib.npyio.NpzFile):
-            images, name = _member(opened, key, path), f"{key} in {path}"
-        return as_images(images, name=name)
-
-
-def _read_part(path: Path) -> Part:
-    images = read_images(path)
-    with _open_numpy(path) as archive:
-        if "labels" not in getattr(archive, "files", ()):
-            return Part(images)
-        labels = _member(archive, "labels", path)
-    if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(
-            f"labels in {path} must be integers of shape ({len(images)},), one an image. "
-            f"Received: shape={labels.shape}, dtype={labels.dtype}"
-        )
-    return Part(images, labels.astype(np.int64))
-
-
-def fit_image(image: Any, image_shape: tuple[int, int, int]) -> Any:
-    """Resizes a uint8 tensor `[height, width, channels]` to `image_shape`, antialiased.
-
-    Graph-safe. An image that already fits comes back unchanged, value for value.
-    """
-    import tensorflow as tf
-
-    resized = tf.image.resize(image, image_shape[:2], antialias=True)
-    return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), image_shape)
-
-
-@contextlib.contextmanager
-def _open_numpy(path: Path) -> Iterator[Any]:
-    if not path.is_file():
-        raise DataError(f"path must be an npz or npy file. Received: {path}, not a file")
-    # Opened here, since np.load leaves a truncated file open. A pickle in it could run any code.
-    with path.open("rb") as file:
-        yield _readable(lambda: np.load(file, allow_pickle=False), path)
-
-
-def _member(archive: Any, key: str, path: Path) -> np.ndarray:
-    if key not in archive.files:
-        raise DataError(f"{path} must hold an array named {key!r}. Received: {archive.files}")
-    return _readable(lambda: archive[key], path)
-
-
-def _readable(read: Callable[[], Any], path: Path) -> Any:
-    try:
-        return read()
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} must be a whole file of plain numbers, not a truncated one or Python objects. "
-            f"Received: {_first_line(error)}"
-        ) from error
 
 
 def _check_name(name: str) -> None:
@@ -238,7 +165,7 @@ def _data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
 
 def _from_npz_folder(name: str, folder: Path) -> Found | None:
     files = {split: folder / f"{name}_{split}.npz" for split in ("train", "test")}
-    parts = {split: _read_part(path) for split, path in files.items() if path.is_file()}
+    parts = {split: read_part(path) for split, path in files.items() if path.is_file()}
     if parts:
         if len(parts) == 2 and parts["train"].images.shape[1:] != parts["test"].images.shape[1:]:
             raise DataError(
@@ -256,7 +183,7 @@ def _from_npz_folder(name: str, folder: Path) -> Found | None:
             },
         )
     whole = folder / f"{name}.npz"
-    return Found(source=str(whole), whole=_read_part(whole)) if whole.is_file() else None
+    return Found(source=str(whole), whole=read_part(whole)) if whole.is_file() else None
 
 
 def _missing(name: str, split: str, path: Path) -> str:
@@ -289,30 +216,11 @@ def _from_scikit_learn() -> Found:
 
 def _from_debian(folder: Path) -> Found:
     def part(prefix: str) -> Part:
-        images = _read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
-        labels = _read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz").astype(np.int64)
+        images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
+        labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz").astype(np.int64)
         return Part(as_images(images[..., None], (28, 28, 1)), labels)
 
     return Found(f"Debian's dataset-fashion-mnist in {folder}", part("train"), part("t10k"))
-
-
-def _read_idx(path: Path) -> np.ndarray:
-    """Reads a gzipped idx file: the bytes 0, 0, 8 (uint8), rank, big-endian int32 sizes, data."""
-    if not path.is_file():
-        raise DataError(
-            f"{path} is not there, though its folder is; "
-            "run `apt install --reinstall dataset-fashion-mnist`"
-        )
-    content = _readable(lambda: gzip.decompress(path.read_bytes()), path)
-    if content[:3] != b"\x00\x00\x08" or len(content) < 4 + 4 * content[3]:
-        raise DataError(f"{path} must be an idx file of unsigned bytes. Received: {content[:4]!r}")
-    start = 4 + 4 * content[3]
-    shape = tuple(int(size) for size in np.frombuffer(content[4:start], ">i4"))
-    if len(content) - start != math.prod(shape):
-        raise DataError(
-            f"{path} must hold {shape} bytes. Received: {len(content) - start} bytes of data"
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _from_tfds(wanted: _TfdsSet) -> Found:
@@ -378,9 +286,3 @@ def _npz_wish(name: str, folder: Path | None) -> str:
     if folder is None:
         return f"{files} (nowhere, as neither {DATA_DIR_VARIABLE} nor data_dir names a folder)"
     return f"{files} in {folder}"
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    line = text[0][:200] if text else ""
-    return line if isinstance(error, DataError) else f"{type(error).__name__}: {line}"

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.errors import DataError
 from tfbnood._core.images import as_images
+from tfbnood.errors import DataError
 
 __all__ = ["mix", "mix_rows", "photo_patches", "rotate"]
 

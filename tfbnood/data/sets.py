@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.errors import DataError
+from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES, Found, find
+from tfbnood.data.folders import FolderImages, from_folder
+from tfbnood.data.formats import Part, decode_image, from_npz, from_tf_data
 from tfbnood.data.pools import mix, photo_patches, rotate
-from tfbnood.data.readers import FolderImages, decode_image, from_folder, from_npz, from_tf_data
-from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES, Found, Part, find
+from tfbnood.errors import DataError
 
 __all__ = [
     "DATA_DIR_VARIABLE",

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tfbnood._core.files import atomic_path, write_json
+from tfbnood._core.tables import Table, aligned, as_markdown
 from tfbnood.errors import DataError
+from tfbnood.metrics import METRICS, Estimate
 from tfbnood.plots.style import (
     CHANCE,
     draw_band,
@@ -19,9 +22,6 @@ from tfbnood.plots.style import (
     share_axis,
     write_figure,
 )
-from tfbnood._core.files import atomic_path, write_json
-from tfbnood.metrics import METRICS, Estimate
-from tfbnood._core.tables import Table, aligned, as_markdown
 
 __all__ = ["Bits", "Evaluation", "Row"]
 

@@ -2,25 +2,32 @@
 
 import copy
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
-from numbers import Integral, Real
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from tfbnood._core.batching import map_batches
-from tfbnood.scoring.conditional import frozen_log_prob
+from tfbnood._core.checks import check_integer
+from tfbnood._core.images import as_images
+from tfbnood._core.provenance import machine, versions
+from tfbnood._core.sampling import halves, take
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError
+from tfbnood.evaluation.protocol import (
+    checked_outliers,
+    checked_shares,
+    pool_rows,
+    pool_scores,
+    scores_apart,
+)
 from tfbnood.evaluation.result import Bits, Evaluation, Row
-from tfbnood.scoring.evidence import EvidenceStatistic, scores_in_one_pass
-from tfbnood._core.images import as_images
 from tfbnood.metrics import estimates
-from tfbnood.data.pools import mix_rows
-from tfbnood._core.provenance import machine, versions
-from tfbnood.statistics.base import Statistic, get
+from tfbnood.scoring.conditional import frozen_log_prob
+from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.registry import get
 
-__all__ = ["Bits", "Evaluation", "Row", "evaluate"]
+__all__ = ["evaluate"]
 
 
 def evaluate(
@@ -66,7 +73,7 @@ def evaluate(
     shape = getattr(detector_or_model, "image_shape", None)
     inliers = as_images(inliers, shape, name="inliers")
     sets = checked_outliers(outliers, inliers.shape[1:])
-    shares = _checked_shares(contamination)
+    shares = checked_shares(contamination)
     if n is not None:
         check_integer("n", n, least=1)
     check_integer("seed", seed, least=0)
@@ -90,7 +97,7 @@ def evaluate(
     sets = {name: take(images, n, seed) for name, images in sets.items()}
     # Drawn before anything is fitted or scored: too few images for a share should be said at once.
     pools = {
-        (name, share): _pool_rows(len(inliers), len(images), share, seed)
+        (name, share): pool_rows(len(inliers), len(images), share, seed)
         for name, images in sets.items()
         for share in shares
     }
@@ -106,9 +113,9 @@ def evaluate(
         for (label, one), before in zip(labelled.items(), chosen, strict=True)
         if one is not before or (detector is not None and one is detector.statistic)
     }
-    apart = _scores_apart(labelled, own, {"inliers": inliers, **sets}, 1.0 in shares, progress)
+    apart = scores_apart(labelled, own, {"inliers": inliers, **sets}, 1.0 in shares, progress)
     scores = {
-        label: _scores(statistic, apart.get(label, {}), inliers, sets, pools, progress)
+        label: pool_scores(statistic, apart.get(label, {}), inliers, sets, pools, progress)
         for label, statistic in labelled.items()
     }
     rows = []
@@ -136,57 +143,6 @@ def evaluate(
             "machine": machine(),
         },
     )
-
-
-def checked_outliers(outliers: Any, image_shape: Any) -> dict[str, np.ndarray]:
-    """Checks a dict of image sets."""
-    if not isinstance(outliers, Mapping) or not outliers:
-        raise DataError(
-            'outliers must be a dict of images by name, such as {"mnist": images}, with at least one. '
-            f"Received: {'an empty dict' if isinstance(outliers, Mapping) else type(outliers).__name__}"
-        )
-    for name in outliers:
-        if not isinstance(name, str) or name in ("", "inliers"):
-            raise DataError(
-                f'names in outliers must be text, and not "inliers". Received: {name!r}'
-            )
-    return {
-        name: as_images(images, image_shape, name=f"outliers[{name!r}]")
-        for name, images in outliers.items()
-    }
-
-
-def check_integer(name: str, value: Any, *, least: int) -> None:
-    """Checks a count or a seed."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not least <= int(value) < 2**32:
-        raise DataError(
-            f"{name} must be an integer of at least {least}. Received: {name}={value!r}"
-        )
-
-
-def take(images: np.ndarray, n: int | None, seed: int) -> np.ndarray:
-    """At most n random images, in their order."""
-    if n is None or n >= len(images):
-        return images
-    return images[np.sort(np.random.RandomState(seed).permutation(len(images))[:n])]
-
-
-def halves(images: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two random halves, each in its order."""
-    order = np.random.RandomState(seed).permutation(len(images))
-    middle = len(images) // 2
-    return images[np.sort(order[:middle])], images[np.sort(order[middle:])]
-
-
-def _checked_shares(contamination: Any) -> tuple[float, ...]:
-    shares = tuple(contamination) if isinstance(contamination, Iterable) else (contamination,)
-    if not shares:
-        raise DataError("contamination must hold at least one share. Received: none")
-    for share in shares:
-        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) <= 1:
-            raise DataError(f"contamination must lie in (0, 1]. Received: {share!r}")
-    return tuple(dict.fromkeys(map(float, shares)))
 
 
 def _chosen(detector: Detector | None, statistics: Any) -> list[Statistic]:
@@ -219,61 +175,6 @@ def _labels(chosen: list[Statistic]) -> list[str]:
     if len(set(labels)) < len(labels):
         raise StatisticError(f"statistics must differ. Received: {', '.join(labels)}")
     return labels
-
-
-def _pool_rows(inliers: int, outliers: int, share: float, seed: int) -> np.ndarray:
-    """Rows of inliers and outliers, one after the other, that a pool of this share holds."""
-    if share == 1:
-        return np.arange(inliers + outliers)
-    return mix_rows(inliers, outliers, share, seed=seed)
-
-
-def _scores_apart(
-    labelled: Mapping[str, Statistic],
-    of_the_model: Container[str],
-    sets: Mapping[str, np.ndarray],
-    pure: bool,
-    progress: bool,
-) -> dict[str, dict[str, np.ndarray]]:
-    """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
-
-    Statistics of single images that were fitted to the same model share its passes.
-    """
-    together = {
-        label: one
-        for label, one in labelled.items()
-        if label in of_the_model and isinstance(one, EvidenceStatistic)
-    }
-    scores: dict[str, dict[str, np.ndarray]] = {label: {} for label in together}
-    for name, images in sets.items() if together else ():
-        found = scores_in_one_pass(list(together.values()), images, progress=progress)
-        for (label, one), column in zip(together.items(), found.T, strict=True):
-            scores[label][name] = one.checked(column)
-    for label, statistic in labelled.items():
-        if label not in together and (pure or statistic.scope == "image"):
-            scores[label] = {
-                name: statistic.score(images, progress=progress) for name, images in sets.items()
-            }
-    return scores
-
-
-def _scores(
-    statistic: Statistic,
-    apart: Mapping[str, np.ndarray],
-    inliers: np.ndarray,
-    sets: Mapping[str, np.ndarray],
-    pools: Mapping[tuple[str, float], np.ndarray],
-    progress: bool,
-) -> dict[tuple[str, float], np.ndarray]:
-    """Scores of every pool's images; of the two pools at share 1, inliers first."""
-    scores = {}
-    for (name, share), rows in pools.items():
-        if share == 1 or statistic.scope == "image":  # Companions are known, or do not matter.
-            scores[name, share] = np.concatenate([apart["inliers"], apart[name]])[rows]
-        else:
-            pool = np.concatenate([inliers, sets[name]])[rows]
-            scores[name, share] = statistic.score(pool, progress=progress)
-    return scores
 
 
 def _bits(model: Any, sets: Mapping[str, np.ndarray], seed: int, progress: bool) -> Iterator[Bits]:

@@ -1,8 +1,26 @@
-"""Likelihood models with batch normalisation; each is a `keras.Model`."""
+"""Likelihood models with batch normalisation; each is a `keras.Model`.
 
-from tfbnood.models.base import LikelihoodModel
-from tfbnood.models.pixelcnn import PixelCNN
-from tfbnood.models.real_nvp import RealNVP
-from tfbnood.models.vae import VAE
+The classes are those of the registry and are loaded on first use: the shell asks for names without TensorFlow.
+"""
 
-__all__ = ["VAE", "LikelihoodModel", "PixelCNN", "RealNVP"]
+from typing import Any
+
+from tfbnood.models.registry import MODELS, model_class
+
+_NAMES = {str(home).rpartition(":")[2]: name for name, home in MODELS.items()}
+
+__all__ = ["LikelihoodModel", *_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LikelihoodModel":
+        from tfbnood.models.base import LikelihoodModel
+
+        return LikelihoodModel
+    if name not in _NAMES:
+        raise AttributeError(f"module 'tfbnood.models' has no attribute {name!r}")
+    return model_class(_NAMES[name])
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

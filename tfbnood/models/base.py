@@ -11,10 +11,10 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfbnood._core.batching import map_batches
-from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood._core.images import as_images
-from tfbnood.models.presets import preset
+from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models.noise import Noise, scoring_noise, training_noise
+from tfbnood.models.presets import preset
 
 __all__ = ["LikelihoodModel"]
 

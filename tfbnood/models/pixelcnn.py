@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from tfbnood.errors import DataError
-from tfbnood.models.layers import BatchNormalization
 from tfbnood.models.base import LikelihoodModel
+from tfbnood.models.layers import BatchNormalization
 from tfbnood.models.logistic_mixture import (
     discretized_logistic_mixture_log_prob,
     parameter_count,

@@ -13,6 +13,9 @@ import tensorflow as tf
 from tensorflow_probability import distributions as tfd
 
 from tfbnood._core.batching import map_batches
+from tfbnood._core.images import as_images
+from tfbnood.errors import DataError
+from tfbnood.models.base import LikelihoodModel
 from tfbnood.models.bijectors import (
     ChannelCoupling,
     CheckerboardCoupling,
@@ -23,10 +26,7 @@ from tfbnood.models.bijectors import (
     SinglePassBijector,
     Squeeze,
 )
-from tfbnood.errors import DataError
-from tfbnood._core.images import as_images
 from tfbnood.models.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
-from tfbnood.models.base import LikelihoodModel
 from tfbnood.models.noise import Noise, scoring_noise
 
 __all__ = ["CouplingNetwork", "RealNVP"]

@@ -16,10 +16,10 @@ import tensorflow_probability as tfp
 from tensorflow_probability import distributions as tfd
 
 from tfbnood._core.batching import map_batches
-from tfbnood.errors import DataError
 from tfbnood._core.images import as_images
-from tfbnood.models.layers import BatchNormalization
+from tfbnood.errors import DataError
 from tfbnood.models.base import LikelihoodModel
+from tfbnood.models.layers import BatchNormalization
 from tfbnood.models.noise import Noise, scoring_noise
 
 __all__ = ["VAE"]

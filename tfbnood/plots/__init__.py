@@ -1,16 +1,10 @@
 """Pictures of likelihoods, decisions, moments and evaluations."""
 
+from tfbnood.plots.curves import precision_recall, roc
+from tfbnood.plots.decisions import extremes, p_values
+from tfbnood.plots.evaluation import contamination, delta_against_contamination
+from tfbnood.plots.likelihoods import bits_against_share, likelihoods
 from tfbnood.plots.moments import moment_deviations, moment_map, moments
-from tfbnood.plots.plots import (
-    bits_against_share,
-    contamination,
-    delta_against_contamination,
-    extremes,
-    likelihoods,
-    p_values,
-    precision_recall,
-    roc,
-)
 
 __all__ = [
     "bits_against_share",

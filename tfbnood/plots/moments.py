@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbnood._core.batching import map_batches
+from tfbnood._core.images import as_images
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.plots.style import new_figure
-from tfbnood._core.images import as_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,8 +76,8 @@ def moment_deviations(
         [(2, 1), (2, 1)]
     """
     # TensorFlow is loaded here and not by whoever draws stored numbers.
+    from tfbnood._core.sampling import sample_of
     from tfbnood.scoring.moments import batch_normalizations, image_moments, moment_columns
-    from tfbnood.statistics.base import sample_of
 
     if not callable(getattr(model, "log_prob", None)) or not batch_normalizations(model):
         raise StatisticError(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbnood.errors import DataError, TfbnoodError
 from tfbnood._core.files import atomic_path
+from tfbnood.errors import DataError, TfbnoodError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +19,7 @@ __all__ = [
     "check_at_least_one",
     "check_length",
     "draw_band",
+    "draw_histogram",
     "legend_beside",
     "line",
     "marker",
@@ -26,6 +27,7 @@ __all__ = [
     "share_axis",
     "vector",
     "vectors",
+    "within_one",
     "write_figure",
 ]
 
@@ -135,3 +137,19 @@ def _png(figure: "Figure") -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format="png")
     return content.getvalue()
+
+
+def within_one(values: np.ndarray, name: str) -> np.ndarray:
+    if values.min() < 0 or values.max() > 1:
+        raise DataError(
+            f"{name} must lie in [0, 1]. Received: values from {values.min():g} to {values.max():g}"
+        )
+    return values
+
+
+def draw_histogram(
+    axes: Any, heights: np.ndarray, edges: np.ndarray, index: int, label: str
+) -> None:
+    style = line(index)
+    axes.stairs(heights, edges, fill=True, alpha=0.15, color=style["color"])
+    axes.stairs(heights, edges, label=label, linewidth=1.5, **style)

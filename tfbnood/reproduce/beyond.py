@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tfbnood._core.tables import Table
 from tfbnood.plots.style import CHANCE, line, marker, new_figure
 from tfbnood.reproduce.page import Section
 from tfbnood.reproduce.studies import CONTAMINATIONS
-from tfbnood._core.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

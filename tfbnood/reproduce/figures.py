@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfbnood.plots.style import CHANCE, line, marker, new_figure
 from tfbnood.metrics import auroc
+from tfbnood.plots.style import CHANCE, line, marker, new_figure
 from tfbnood.reproduce.tables import title_of
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from tfbnood.statistics.ensemble import Ensemble, halves
 from tfbnood._core.files import atomic_path
-from tfbnood.statistics.pretext_statistic import Pretext
 from tfbnood._core.provenance import array_sha256
+from tfbnood._core.sampling import shuffled_halves
 from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.ensemble import Ensemble
+from tfbnood.statistics.pretext.statistic import Pretext
 
 __all__ = ["kept", "kept_ensemble"]
 
@@ -40,5 +41,5 @@ def kept_ensemble(
     train: np.ndarray, folder: str | pathlib.Path, pretext: Pretext | None = None
 ) -> Ensemble:
     """An ensemble to be fitted to `train`, with a `pretext` that is fitted once for all models of these images."""
-    known, _ = halves(train)
+    known, _ = shuffled_halves(train)
     return Ensemble().take(kept(pretext or Pretext(), known, folder))

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfbnood.errors import TfbnoodError
-from tfbnood.plots.style import new_figure, write_figure
 from tfbnood._core.files import atomic_path, write_json
 from tfbnood._core.provenance import machine, versions
-from tfbnood.reproduce import beyond, paper_figures, paper_tables
+from tfbnood.errors import TfbnoodError
+from tfbnood.plots.style import new_figure, write_figure
+from tfbnood.reproduce import beyond, figures, tables
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES, Study
@@ -30,14 +30,14 @@ _FIGURE_TITLES = {
     "figure5": "Figure 5: what fools it",
 }
 _PICTURES: dict[str, Callable[..., Any]] = {
-    **{name: getattr(paper_figures, name) for name in _FIGURE_TITLES},
+    **{name: getattr(figures, name) for name in _FIGURE_TITLES},
     "beyond": beyond.picture,
 }
 _TABLES: dict[str, Callable[..., Section]] = {
-    "table1": paper_tables.table1,
-    "table2": paper_tables.table2,
-    "table3": paper_tables.table3,
-    "table4": paper_tables.table4,
+    "table1": tables.table1,
+    "table2": tables.table2,
+    "table3": tables.table3,
+    "table4": tables.table4,
     "beyond": beyond.section,
 }
 _DIFFERENCES = {
@@ -177,7 +177,7 @@ def _introduction(about: dict[str, Any], found: dict[str, dict[str, Any]]) -> Se
         "Song, Song and Ermon (2019), arXiv:1910.09115; all others were measured here.",
         _DIFFERENCES[about["scale"]],
     )
-    table = paper_tables.training_table(found)
+    table = tables.training_table(found)
     return Section("What was trained", text, [("Trainings", table)])
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfbnood.errors import TfbnoodError
 from tfbnood._core.files import remove_partials, write_json
+from tfbnood.errors import TfbnoodError
 
 __all__ = ["Stages"]
 

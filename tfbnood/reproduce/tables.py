@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from tfbnood._core.tables import Table
 from tfbnood.reproduce import paper
 from tfbnood.reproduce.page import Section
-from tfbnood._core.tables import Table
 
 __all__ = ["TITLES", "table1", "table2", "table3", "table4", "training_table"]
 

@@ -14,23 +14,23 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood import statistics
-from tfbnood.calibration.batch_tests import BATCH_TESTS, batch_p_value
 from tfbnood._core.batching import map_batches
+from tfbnood._core.sampling import sample_of, take
+from tfbnood.calibration.batch_tests import BATCH_TESTS, batch_p_value
 from tfbnood.calibration.conformal import calibrate, conformal_p_values
 from tfbnood.cli.commands import outlier_set
-from tfbnood.scoring.conditional import ConditionalLogProb, frozen_log_prob
 from tfbnood.data.sets import Dataset, load, photo_patches
-from tfbnood.statistics.ensemble import Ensemble
 from tfbnood.errors import TfbnoodError
-from tfbnood.evaluation.run import Evaluation, evaluate, take
+from tfbnood.evaluation.run import Evaluation, evaluate
 from tfbnood.metrics import auroc, average_precision
 from tfbnood.reproduce.kept import kept_ensemble
 from tfbnood.reproduce.mmd import mmd_p_value
 from tfbnood.reproduce.studies import CONTAMINATIONS, SHARES, Study
 from tfbnood.saving import load_model
-from tfbnood.zoo import trained_model
-from tfbnood.statistics.base import sample_of
+from tfbnood.scoring.conditional import ConditionalLogProb, frozen_log_prob
+from tfbnood.statistics.ensemble import Ensemble
 from tfbnood.training.run import train
+from tfbnood.zoo import trained_model
 
 __all__ = ["Work"]
 

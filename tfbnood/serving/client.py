@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.errors import TfbnoodError
 from tfbnood._core.images import as_images
+from tfbnood.errors import TfbnoodError
 
 __all__ = ["Client", "Scores", "ServingError"]
 

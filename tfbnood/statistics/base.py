@@ -1,51 +1,19 @@
-"""What every out-of-distribution statistic is, and how one is found by name.
-
-A user's own statistic is a class in a file of their own:
-
-    @tfbnood.statistics.register
-    class Brightness(tfbnood.statistics.Statistic):
-        name = "brightness"
-        scope = "image"
-
-        def _fit(self, model, reference):
-            self.mean_ = reference.mean()
-
-        def _score(self, images):
-            return np.abs(images.mean(axis=(1, 2, 3)) - self.mean_)
-"""
+"""What every out-of-distribution statistic is."""
 
 import abc
-import importlib
 import inspect
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import tensorflow as tf
 
-from tfbnood.errors import NotFittedError, StatisticError
+from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
+from tfbnood.errors import NotFittedError, StatisticError
+from tfbnood.scoring.evidence import NEEDS, Evidence, Need, gatherer
 
-__all__ = ["Statistic", "get", "names", "register", "sample_of"]
-
-_BUILT_IN = {
-    "bn_delta": "tfbnood.statistics.bn_statistics",
-    "bn_delta_grouped": "tfbnood.statistics.bn_statistics",
-    "bn_moments": "tfbnood.statistics.bn_statistics",
-    "ensemble": "tfbnood.statistics.ensemble",
-    "log_prob": "tfbnood.statistics.likelihood",
-    "t_perm": "tfbnood.statistics.likelihood",
-    "waic": "tfbnood.statistics.likelihood",
-    "likelihood_ratio": "tfbnood.statistics.likelihood",
-    "typicality": "tfbnood.statistics.likelihood",
-    "complexity": "tfbnood.statistics.likelihood",
-    "reconstruction": "tfbnood.statistics.likelihood",
-    "latent_fit": "tfbnood.statistics.latent_statistics",
-    "pixel_pca": "tfbnood.statistics.pixels",
-    "pixel_knn": "tfbnood.statistics.pixels",
-    "pretext": "tfbnood.statistics.pretext_statistic",
-}
-# What to use when in doubt; docs/statistics.md says why.
-_AUTO = "ensemble"
-_registered: dict[str, type["Statistic"]] = {}
+__all__ = ["EvidenceStatistic", "Statistic", "scores_in_one_pass"]
 
 
 class Statistic(abc.ABC):
@@ -156,67 +124,69 @@ class Statistic(abc.ABC):
         self._restore(model)
 
 
-def sample_of(reference: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """Takes at most `count` random images: the first ones of a user's file may all be of one class.
+class EvidenceStatistic(Statistic):
+    """A statistic of single images in TensorFlow operations. Subclasses set `need` and implement `tensor_score`.
 
-    Example:
-        >>> tfbnood.statistics.sample_of(x.train, 5).shape
-        (5, 8, 8, 1)
+    Attributes:
+        need: what it takes of an `Evidence`.
+        one_sided: what its score counts when `ensemble` adds up members of which only high values mean
+            out-of-distribution; 0 for others: a likelihood, or a distance of pixels, is as often too low as too high.
+        large: names of fitted arrays that are large; read with `_large`, they go into an export once, however many
+            signatures read them.
     """
-    return reference[np.random.RandomState(seed).permutation(len(reference))[:count]]
+
+    scope = "image"
+    need: Need
+    one_sided: ClassVar[float] = 0.0
+    large: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """The large arrays."""
+        return [self._variable(name) for name in self.large]
+
+    def _large(self, name: str) -> tf.Tensor:
+        """A large array, as float32."""
+        return tf.cast(self._variable(name), tf.float32)
+
+    def _variable(self, name: str) -> tf.Variable:
+        if name not in self._variables:
+            with tf.init_scope():  # Also when first read while a graph is traced.
+                self._variables[name] = tf.Variable(getattr(self, name), trainable=False)
+        return self._variables[name]
+
+    @abc.abstractmethod
+    def tensor_score(self, evidence: Evidence) -> tf.Tensor:
+        """Scores a batch, float32 `[n]`; every row on its own."""
+
+    def tensor_columns(self, evidence: Evidence) -> tf.Tensor:
+        """What `ensemble` takes of it, `[n, k]`: the score, and further values where it has more to tell."""
+        return self.tensor_score(evidence)[:, None]
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._model = model  # The compiled function knows it only for as long as somebody holds it.
+        self._gather = gatherer(model, self.need)
+        self._variables: dict[str, tf.Variable] = {}
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        progress = getattr(self, "_progress", False)
+        return scores_in_one_pass([self], images, progress=progress)[:, 0]
 
 
-Class = TypeVar("Class", bound=type[Statistic])
+def scores_in_one_pass(
+    statistics: Sequence[EvidenceStatistic], images: np.ndarray, *, progress: bool = False
+) -> np.ndarray:
+    """Scores of statistics that were fitted to one model, float64 `[n, statistics]`."""
+    widest = max(statistics, key=lambda one: NEEDS.index(one.need))
 
+    def scores(batch):
+        evidence = widest._gather(batch)
+        return tf.stack([one.tensor_score(evidence) for one in statistics], axis=1)
 
-def register(statistic: Class) -> Class:
-    """Makes a statistic known by its `name`; use it as a decorator.
-
-    Example:
-        >>> @tfbnood.statistics.register
-        ... class Brightness(tfbnood.statistics.Statistic):
-        ...     name, scope, needs_model = "brightness", "image", False
-        ...     def _fit(self, model, reference): self.mean_ = reference.mean()
-        ...     def _score(self, images): return abs(images.mean(axis=(1, 2, 3)) - self.mean_)
-        >>> tfbnood.Detector(None, "brightness", reference=x.train).score(x.test).shape
-        (397,)
-    """
-    if not (inspect.isclass(statistic) and issubclass(statistic, Statistic)):
-        raise StatisticError(f"register takes a subclass of Statistic. Received: {statistic!r}")
-    if getattr(statistic, "scope", None) not in ("image", "batch"):
-        raise StatisticError(f'scope of {statistic.__name__} must be "image" or "batch"')
-    _registered[statistic.name] = statistic
-    return statistic
-
-
-def names() -> tuple[str, ...]:
-    """Names of all known statistics.
-
-    Example:
-        >>> "bn_delta" in tfbnood.statistics.names()
-        True
-    """
-    return tuple(dict.fromkeys([*_BUILT_IN, *_registered]))
-
-
-def get(statistic: "str | Statistic", **config: Any) -> Statistic:
-    """Returns a statistic by name, or the given one as it is; "auto" is the best for single images and mixed streams.
-
-    Example:
-        >>> statistic = tfbnood.statistics.get("bn_delta", r1=0.0, r2=0.5)
-        >>> statistic.name, statistic.r2
-        ('bn_delta', 0.5)
-    """
-    if isinstance(statistic, Statistic):
-        return statistic
-    statistic = _AUTO if statistic == "auto" else statistic
-    if statistic not in _registered and statistic in _BUILT_IN:
-        importlib.import_module(_BUILT_IN[statistic])
-    if statistic not in _registered:
-        raise StatisticError(
-            f"statistic must be auto or one of {', '.join(names())}. Received: {statistic!r}"
-        )
-    try:
-        return _registered[statistic](**config)
-    except TypeError as error:
-        raise StatisticError(f"{statistic} does not take these settings: {error}") from None
+    description = ", ".join(one.name for one in statistics)
+    return map_batches(scores, images, description=description, progress=progress).astype(
+        np.float64
+    )

@@ -8,17 +8,16 @@ import tensorflow as tf
 
 from tfbnood import statistics
 from tfbnood._core.batching import map_batches
+from tfbnood._core.sampling import shuffled_halves
 from tfbnood.errors import StatisticError
-from tfbnood.scoring.evidence import NEEDS, Evidence, EvidenceStatistic
+from tfbnood.scoring.evidence import NEEDS, Evidence
 from tfbnood.scoring.moments import batch_normalizations
-from tfbnood.statistics.base import Statistic, register
+from tfbnood.statistics.base import EvidenceStatistic, Statistic
+from tfbnood.statistics.normal_scores import normal_scores, tables
 
-__all__ = ["Ensemble", "halves"]
-
-_QUANTILES = 201
+__all__ = ["Ensemble"]
 
 
-@register
 class Ensemble(EvidenceStatistic):
     """One score of several statistics, in one pass.
 
@@ -82,7 +81,7 @@ class Ensemble(EvidenceStatistic):
             _member(one)  # A wrong one is said now and not when it is fitted.
 
     def take(self, member: EvidenceStatistic) -> "Ensemble":
-        """Takes a member that is fitted already, to the first of the `halves`, in place of its own of that name.
+        """Takes a member that is fitted already, to the first of the `shuffled_halves`, in place of its own.
 
         For `pretext`, whose networks need no model and take minutes: those of one data set serve all its models.
         """
@@ -102,7 +101,7 @@ class Ensemble(EvidenceStatistic):
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         from sklearn.mixture import GaussianMixture
 
-        known, new = halves(reference, self.seed)
+        known, new = shuffled_halves(reference, self.seed)
         for member in self._members:
             if member.name not in self._taken:
                 member.fit(model, known, progress=self._progress)
@@ -196,13 +195,6 @@ class Ensemble(EvidenceStatistic):
             )
 
 
-def halves(reference: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The images that members are fitted to, and those of the mixture."""
-    order = np.random.RandomState(seed).permutation(len(reference))
-    half = len(reference) // 2
-    return reference[order[:half]], reference[order[half:]]
-
-
 def _members_for(model: Any, pretext: bool) -> list[Sequence]:
     """The statistics that a model allows."""
     members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
@@ -223,46 +215,3 @@ def _member(description: str | Sequence) -> EvidenceStatistic:
             f"members must be statistics of single images in TensorFlow operations. Received: {name!r}"
         )
     return member
-
-
-def tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What `normal_scores` needs of `[n, m]` values: quantiles `[m, q]`, and slopes at both ends `[m, 2]`."""
-    count = min(_QUANTILES, len(scores))
-    values = np.quantile(scores, _shares(count), axis=0).T
-    low, lower, higher, high = np.quantile(scores, (0.01, 0.1, 0.9, 0.99), axis=0)
-    span = 2.326 - 1.282  # what these quantiles are apart in normal scores
-    tiny = 1e-6 * (1 + np.abs(scores).max(axis=0))
-    widths = np.stack([lower - low, high - higher], axis=1)
-    slopes = span / np.maximum(widths, tiny[:, None])
-    return values.astype(np.float32), slopes.astype(np.float32)
-
-
-def normal_scores(values: tf.Tensor, knots: np.ndarray, slopes: np.ndarray) -> tf.Tensor:
-    """Normal scores of `[n, m]` values by their rank among those that the tables were made of."""
-    from scipy.stats import norm
-
-    heights = norm.ppf(_shares(knots.shape[1])).astype(np.float32)
-    columns = [
-        _interpolated(values[:, index], knots[index], heights, slopes[index])
-        for index in range(len(knots))
-    ]
-    return tf.stack(columns, axis=1)
-
-
-def _shares(count: int) -> np.ndarray:
-    return (np.arange(count) + 0.5) / count
-
-
-def _interpolated(
-    values: tf.Tensor, knots: np.ndarray, heights: np.ndarray, slopes: np.ndarray
-) -> tf.Tensor:
-    """Linear between the knots; beyond them the height grows with the logarithm of the distance."""
-    after = tf.clip_by_value(tf.searchsorted(knots, values), 1, len(knots) - 1)
-    left, right = tf.gather(knots, after - 1), tf.gather(knots, after)
-    share = (values - left) / tf.maximum(right - left, 1e-12)
-    inside = tf.gather(heights, after - 1) + tf.clip_by_value(share, 0.0, 1.0) * (
-        tf.gather(heights, after) - tf.gather(heights, after - 1)
-    )
-    below = tf.math.log1p(slopes[0] * tf.nn.relu(knots[0] - values))
-    above = tf.math.log1p(slopes[1] * tf.nn.relu(values - knots[-1]))
-    return inside - below + above

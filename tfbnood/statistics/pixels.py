@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbnood.scoring.evidence import Evidence, EvidenceStatistic
-from tfbnood.statistics.base import register, sample_of
+from tfbnood._core.sampling import sample_of
+from tfbnood.scoring.evidence import Evidence
+from tfbnood.statistics.base import EvidenceStatistic
 
 __all__ = ["PixelKnn", "PixelPca"]
 
 
-@register
 class PixelPca(EvidenceStatistic):
     """Squared distance of the pixels from the reference images' principal subspace.
 
@@ -48,7 +48,6 @@ class PixelPca(EvidenceStatistic):
         return _inside_and_outside(evidence.images, mean, axes)[1]
 
 
-@register
 class PixelKnn(EvidenceStatistic):
     """Mean distance of the pixels to the nearest reference images.
 

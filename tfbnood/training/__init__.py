@@ -1,5 +1,8 @@
 """Training into a folder that resumes."""
 
-from tfbnood.training.run import MODELS, ConstantThenDecay, batches, mutated, train
+from tfbnood.models.registry import MODELS
+from tfbnood.training.run import train
+from tfbnood.training.schedule import ConstantThenDecay
+from tfbnood.training.stream import batches, mutated
 
 __all__ = ["MODELS", "ConstantThenDecay", "batches", "mutated", "train"]

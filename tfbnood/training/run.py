@@ -11,7 +11,6 @@ import json
 import math
 import pathlib
 import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -21,47 +20,18 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
-from tqdm import tqdm
 
+from tfbnood._core.files import atomic_path, remove_partials, write_json
+from tfbnood._core.provenance import array_sha256, machine, versions
 from tfbnood.data.sets import Dataset
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
-from tfbnood._core.files import atomic_path, remove_partials, write_json
-from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
-from tfbnood._core.provenance import array_sha256, machine, versions
+from tfbnood.models import LikelihoodModel
+from tfbnood.models.registry import model_class
+from tfbnood.training.reporter import Reporter
+from tfbnood.training.schedule import ConstantThenDecay
+from tfbnood.training.stream import as_tf_data
 
-__all__ = ["MODELS", "ConstantThenDecay", "batches", "mutated", "train"]
-
-MODELS: dict[str, type[LikelihoodModel]] = {"realnvp": RealNVP, "vae": VAE, "pixelcnn": PixelCNN}
-
-
-@keras.saving.register_keras_serializable(package="tfbnood")
-class ConstantThenDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that is constant for two thirds of the steps, then falls linearly to a hundredth.
-
-    The end settles the weights, and with them the moving moments, which lag behind weights that move: evaluation and
-    training mode then agree on in-distribution images.
-
-    Args:
-        peak: the constant rate.
-        steps: of the whole training.
-
-    Example:
-        >>> rate = ConstantThenDecay(1e-3, steps=300)
-        >>> [round(float(rate(step)), 6) for step in (0, 200, 250, 300)]
-        [0.001, 0.001, 0.0005, 1e-05]
-    """
-
-    def __init__(self, peak: float, steps: int):
-        self.peak = peak
-        self.steps = steps
-
-    def __call__(self, step):
-        done = tf.cast(step, tf.float32) / self.steps
-        return self.peak * tf.clip_by_value(3.0 * (1.0 - done), 0.01, 1.0)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"peak": self.peak, "steps": self.steps}
+__all__ = ["train"]
 
 
 def train(
@@ -152,43 +122,6 @@ def train(
     return trained
 
 
-def batches(
-    images: np.ndarray, batch_size: int, seed: int, *, first_step: int = 0, mutation: float = 0.0
-) -> Iterator[np.ndarray]:
-    """Yields shuffled batches for ever from `first_step` on; a step's batch depends on the seed alone.
-
-    Example:
-        >>> stream = batches(x.train, 64, seed=0)
-        >>> first, second = next(stream), next(stream)
-        >>> bool((second == next(batches(x.train, 64, seed=0, first_step=1))).all())
-        True
-    """
-    batch_size = min(batch_size, len(images))
-    per_epoch = len(images) // batch_size
-    step = first_step
-    while True:
-        epoch = step // per_epoch
-        order = np.random.RandomState([seed, epoch]).permutation(len(images))
-        while step // per_epoch == epoch:
-            start = step % per_epoch * batch_size
-            batch = images[order[start : start + batch_size]]
-            yield mutated(batch, mutation, seed=[seed, step, 1]) if mutation else batch
-            step += 1
-
-
-def mutated(images: np.ndarray, rate: float, *, seed: Any) -> np.ndarray:
-    """Replaces a share of the values by random ones, uniform in 0–255.
-
-    Example:
-        >>> images = mutated(np.zeros((100, 8, 8, 1), np.uint8), 0.3, seed=0)
-        >>> round(float((images > 0).mean()), 1)
-        0.3
-    """
-    random = np.random.RandomState(seed)
-    noise = random.randint(0, 256, images.shape, np.uint8)
-    return np.where(random.random_sample(images.shape) < rate, noise, images)
-
-
 def _fit(
     network: LikelihoodModel,
     images: np.ndarray,
@@ -207,11 +140,11 @@ def _fit(
             run["seconds"] = round(seconds_before + time.monotonic() - began, 1)
             write_json(out / "run.json", run)
 
-    with _Reporter(step, steps, out / "logs", progress) as reporter:
+    with Reporter(step, steps, out / "logs", progress) as reporter:
         while step < steps:
             try:
                 network.fit(
-                    _as_tf_data(images, run, step),
+                    as_tf_data(images, run, step),
                     steps_per_epoch=min(every - step % every, steps - step),
                     verbose=0,
                     callbacks=[reporter],
@@ -242,20 +175,10 @@ def _ctrl_c_waits() -> Iterator[None]:
             signal.raise_signal(waiting[0])
 
 
-def _as_tf_data(images: np.ndarray, run: dict[str, Any], first_step: int) -> tf.data.Dataset:
-    size = min(run["batch_size"], len(images))
-    return tf.data.Dataset.from_generator(
-        lambda: batches(images, size, run["seed"], first_step=first_step, mutation=run["mutation"]),
-        # The whole shape: XLA compiles for it.
-        output_signature=tf.TensorSpec((size, *images.shape[1:]), tf.uint8),
-    )
-
-
 def _check_arguments(
     model: str, steps: int, batch_size: int, learning_rate: float, seed: int, checkpoint_every: int
 ) -> None:
-    if model not in MODELS:
-        raise TfbnoodError(f"model must be one of {', '.join(MODELS)}. Received: model={model!r}")
+    model_class(model)
     counts = {"steps": steps, "batch_size": batch_size, "checkpoint_every": checkpoint_every}
     for name, value in counts.items():
         if value < 1:
@@ -307,7 +230,7 @@ def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
             raise TfbnoodError(
                 f"{checkpoint} cannot be loaded ({reason}); remove it to start again"
             ) from None
-    network = MODELS[settings["model"]].from_preset(
+    network = model_class(settings["model"]).from_preset(
         settings["preset"], tuple(settings["image_shape"]), seed=settings["seed"]
     )
     network.compile(
@@ -346,53 +269,3 @@ def _result(network: LikelihoodModel, dataset: Dataset, most: int = 1000) -> dic
         "bits_per_dim_evaluation_mode": float(network.bits_per_dim(images).mean()),
         "bits_per_dim_training_mode": float(network.bits_per_dim(images, training=True).mean()),
     }
-
-
-class _Reporter(keras.callbacks.Callback):
-    """Tells a person (a bar, or a line a checkpoint when there is no terminal) and TensorBoard how training goes."""
-
-    def __init__(self, step: int, steps: int, logs: pathlib.Path, progress: bool):
-        super().__init__()
-        terminal = progress and sys.stderr.isatty()
-        self._lines = progress and not terminal
-        self._steps = steps
-        self._first, self._began = step, time.monotonic()
-        columns, lines = shutil.get_terminal_size()
-        self._bar = tqdm(
-            total=steps,
-            initial=step,
-            unit="step",
-            # Not left to tqdm, which draws nothing on a terminal that does not know its size.
-            ncols=min(columns - 1, 100),
-            nrows=lines,
-            disable=not terminal,
-            postfix="compiling",
-        )
-        self._writer = tf.summary.create_file_writer(str(logs))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._bar.close()
-        self._writer.close()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._bar.set_postfix_str(f"{logs['bits_per_dim']:.3f} bits/dim", refresh=False)
-        self._bar.update()
-
-    def on_epoch_end(self, epoch, logs=None):
-        step = int(self.model.optimizer.iterations)
-        with self._writer.as_default(step=step):
-            for name, value in logs.items():
-                tf.summary.scalar(name, value)
-        self._writer.flush()
-        if self._lines:
-            seconds = (time.monotonic() - self._began) / (step - self._first)
-            left = tqdm.format_interval((self._steps - step) * seconds)
-            print(
-                f"step {step}/{self._steps}: {logs['bits_per_dim']:.3f} bits/dim, "
-                f"{seconds:.2f} s/step, {left} left",
-                file=sys.stderr,
-                flush=True,
-            )

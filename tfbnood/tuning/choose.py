@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from tfbnood.errors import DataError, StatisticError
-from tfbnood.evaluation.run import halves
 from tfbnood._core.images import as_images
-from tfbnood.metrics import auroc
+from tfbnood._core.sampling import halves
 from tfbnood.data.pools import mix
 from tfbnood.data.pseudo import pseudo_outliers
-from tfbnood.statistics.base import Statistic, get
+from tfbnood.errors import DataError, StatisticError
+from tfbnood.metrics import auroc
+from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.registry import get
 
 __all__ = [
     "CANDIDATES",

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.data.sets import Dataset
-from tfbnood.errors import DataError, TfbnoodError
 from tfbnood._core.files import remove_partials, write_json
 from tfbnood._core.provenance import array_sha256, machine, versions
+from tfbnood._core.tables import aligned
+from tfbnood.data.sets import Dataset
+from tfbnood.errors import DataError, TfbnoodError
 from tfbnood.saving import load_model
 from tfbnood.statistics.base import Statistic
-from tfbnood._core.tables import aligned
-from tfbnood.tuning.search import METHODS, Search, ranked
 from tfbnood.tuning.choose import (
     CANDIDATES,
     RankedStatistic,
@@ -32,6 +31,7 @@ from tfbnood.tuning.choose import (
     judged,
     pseudo_aurocs,
 )
+from tfbnood.tuning.search import METHODS, Search, ranked
 from tfbnood.tuning.trials import OBJECTIVES, SEARCHED, HyperModel, Study, Trial
 
 __all__ = [

@@ -19,8 +19,8 @@ import tensorflow as tf
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from tfbnood.errors import TfbnoodError
 from tfbnood._core.files import atomic_path, write_json
+from tfbnood.errors import TfbnoodError
 from tfbnood.tuning.trials import OBJECTIVES, Study, Trial, run_trial
 
 __all__ = ["METHODS", "Search", "ranked"]

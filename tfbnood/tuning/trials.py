@@ -14,12 +14,14 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood._core.files import atomic_path
+from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.models import LikelihoodModel
 from tfbnood.models.presets import preset as named_preset
+from tfbnood.models.registry import model_class
 from tfbnood.statistics.base import Statistic
-from tfbnood.training.run import MODELS, ConstantThenDecay, batches
+from tfbnood.training.schedule import ConstantThenDecay
+from tfbnood.training.stream import batches
 from tfbnood.tuning.choose import pseudo_aurocs
 
 try:
@@ -76,8 +78,7 @@ class HyperModel(keras_tuner.HyperModel):
         *,
         seed: int = 0,
     ):
-        if model not in MODELS:
-            raise TfbnoodError(f"model must be one of {', '.join(MODELS)}. Received: {model!r}")
+        model_class(model)
         super().__init__(name=model)
         self.preset = named_preset(model, preset)
         self.image_shape = image_shape or self.preset.image_shape
@@ -96,7 +97,7 @@ class HyperModel(keras_tuner.HyperModel):
         self.declare_hyperparameters(hp)
         sizes = {field: hp.get(field) for field in SEARCHED[self.name]}
         config = dataclasses.replace(self.preset.config, **sizes)
-        return MODELS[self.name](
+        return model_class(self.name)(
             image_shape=self.image_shape, seed=self.seed, **dataclasses.asdict(config)
         )
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 import tfbnood
-from tfbnood.scoring.evidence import EvidenceStatistic, scores_in_one_pass
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
+from tfbnood.statistics.base import EvidenceStatistic, scores_in_one_pass
 
 NAMES = ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm", "pixel_pca", "pixel_knn")
 

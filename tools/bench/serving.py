@@ -21,10 +21,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tfbnood.data.sets import load
-from tfbnood.detector import Detector
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
+from tfbnood.data.sets import load
+from tfbnood.detector import Detector
 
 
 def main() -> None:

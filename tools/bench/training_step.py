@@ -13,7 +13,7 @@ import numpy as np
 
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
-from tfbnood.training.run import MODELS
+from tfbnood.models.registry import MODELS, model_class
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
 
     networks, first_step = {}, {}
     for name, jit in (("without_xla", False), ("with_xla", True)):
-        network = MODELS[arguments.model].from_preset(arguments.preset)
+        network = model_class(arguments.model).from_preset(arguments.preset)
         network.compile(jit_compile=jit)
         shape = (arguments.batch_size, *network.image_shape)
         images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)

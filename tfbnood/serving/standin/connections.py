@@ -10,9 +10,9 @@ import urllib.parse
 import zlib
 from typing import Any
 
-from tfbnood.serving import rest
-from tfbnood.serving.standin.servables import say
+from tfbnood.serving.standin import rest
 from tfbnood.serving.standin.rest import RestError
+from tfbnood.serving.standin.servables import say
 
 __all__ = ["HttpServer"]
 

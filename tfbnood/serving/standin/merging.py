@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.serving.standin.servables import Servable
 from tfbnood.serving.standin.rest import RestError
+from tfbnood.serving.standin.servables import Servable
 
 __all__ = ["Merger"]
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from tfbnood.serving import rest
 from tfbnood.serving.client import ServingError
+from tfbnood.serving.standin import rest
 from tfbnood.serving.standin.config import ModelConfig
 from tfbnood.serving.standin.connections import HttpServer
 from tfbnood.serving.standin.merging import Merger
-from tfbnood.serving.standin.servables import Models, Servable, say
 from tfbnood.serving.standin.rest import RestError
+from tfbnood.serving.standin.servables import Models, Servable, say
 
 __all__ = ["Server"]
 

@@ -1,0 +1,64 @@
+"""`tfbnood demo` does the whole job, shows it, and can be stopped like any run."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfbnood.cli.demo import demo, save_grid
+from tfbnood.detector import Detector
+from tfbnood.models import VAE, registry
+from tfbnood.training import run as training
+
+
+def test_demo_goes_on_after_ctrl_c_and_does_the_whole_job(tmp_path, capsys, monkeypatch):
+    class Stopped(training.Reporter):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    # A VAE under the name: what is tested is the demo, and a RealNVP takes ten times as long to trace.
+    monkeypatch.setitem(registry.MODELS, "realnvp", VAE)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "Reporter", Stopped)
+        with pytest.raises(KeyboardInterrupt):
+            demo(tmp_path, steps=2)
+    assert not (tmp_path / "samples.png").exists()
+
+    demo(tmp_path, steps=2)
+    captured = capsys.readouterr()
+    assert "step 2/2" in captured.err
+    # One log a call: the second went on in the folder of the first.
+    assert len(list((tmp_path / "run" / "logs").iterdir())) == 2
+    assert tf.io.decode_png((tmp_path / "samples.png").read_bytes()).shape == (8 * 64, 8 * 64, 1)
+    for name in ("rotated", "inverted", "photos"):
+        (whole, fifth) = re.findall(rf"^{name} +(1|0\.2) +(\d\.\d+)", captured.out, re.MULTILINE)
+        assert (whole[0], fifth[0]) == ("1", "0.2")
+    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    assert {row["statistic"] for row in evaluation["rows"]} == {
+        "ensemble",
+        "bn_delta",
+        "log_prob",
+        "pixel_knn",
+    }
+    assert (tmp_path / "evaluation.md").exists()
+    assert tf.io.decode_png((tmp_path / "evaluation.png").read_bytes()).shape[-1] in (3, 4)
+    assert re.search(r"photos: \d+ of 64 images out-of-distribution by ensemble", captured.out)
+    assert Detector.load(tmp_path / "detector").image_shape == (8, 8, 1)
+
+
+@pytest.mark.parametrize(("n", "rows", "columns"), [(1, 1, 1), (4, 2, 2), (5, 2, 3), (7, 3, 3)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_tiles_are_where_they_belong(tmp_path, n, rows, columns, channels):
+    random = np.random.RandomState(0)
+    images = random.randint(1, 256, (n, 4, 6, channels)).astype(np.uint8)
+    save_grid(tmp_path / "grid.png", images, zoom=2)
+    grid = tf.io.decode_png((tmp_path / "grid.png").read_bytes()).numpy()
+    assert grid.shape == (rows * 8, columns * 12, channels)
+    for index in range(rows * columns):
+        top, left = index // columns * 8, index % columns * 12
+        tile = grid[top : top + 8, left : left + 12]
+        for shift in ((0, 0), (1, 1)):
+            pixels = tile[shift[0] :: 2, shift[1] :: 2]
+            np.testing.assert_array_equal(pixels, images[index] if index < n else 0)

@@ -1,0 +1,173 @@
+"""The network that tells what was done to an image: what it learns, and that it is the same as a vector of weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfbnood import Detector, statistics
+from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
+from tfbnood.errors import StatisticError
+from tfbnood.metrics import auroc
+from tfbnood.statistics.pretext.network import make_network, scaled, train_network
+from tfbnood.statistics.pretext.statistic import Pretext, as_bytes
+
+
+@pytest.fixture(scope="module")
+def pretext(digits):
+    return Pretext().fit(None, digits.train)
+
+
+def separation(statistic, inliers, outliers):
+    is_ood = np.repeat([False, True], [len(inliers), len(outliers)])
+    return auroc(is_ood, statistic.score(np.concatenate([inliers, outliers])))
+
+
+def test_finds_what_it_was_trained_on_in_new_images(pretext, digits):
+    spoiled = pseudo_outliers(digits.test[200:], seed=7, kinds=ALL_KINDS)
+    found = {kind: separation(pretext, digits.test[:197], spoiled[kind]) for kind in ALL_KINDS}
+    assert min(found.values()) > 0.55
+    assert np.mean(list(found.values())) > 0.9
+
+
+def test_finds_what_it_has_not_seen(pretext, digits):
+    assert separation(pretext, digits.test, 255 - digits.test) > 0.95
+    with_seams = ("patches", "mosaic", "halves")
+    unseen = Pretext(kinds=[kind for kind in ALL_KINDS if kind not in with_seams])
+    unseen.fit(None, digits.train)
+    spoiled = pseudo_outliers(digits.test[200:], seed=7, kinds=with_seams)
+    found = {kind: separation(unseen, digits.test[:197], spoiled[kind]) for kind in with_seams}
+    assert min(found["patches"], found["mosaic"]) > 0.7
+    assert found["halves"] > 0.6  # Halves of two digits often make one.
+
+
+def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
+    shape = (9, 10, 3)  # odd and even sides: strides must pad as Keras does
+    random = np.random.RandomState(0)
+    networks = [make_network(shape, 4, 1 + len(kinds), seed=0) for kinds in (KINDS, ALL_KINDS)]
+    for layer in (layer for network in networks for layer in network.layers):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            # Fresh moments are 0 and 1, which would hide a slip.
+            layer.set_weights([random.uniform(0.5, 2, one.shape) for one in layer.get_weights()])
+    images = random.randint(0, 256, (50, *shape)) * random.rand(50, 1, 1, 1)
+    images = images.astype(np.uint8)
+    logs = [tf.nn.log_softmax(one(scaled(images), training=False))[:, 0] for one in networks]
+    expected = -np.mean(logs, axis=0)
+
+    def score():
+        folded = iter(networks)
+        monkeypatch.setattr(
+            "tfbnood.statistics.pretext.statistic.train_network", lambda *_: folded(next(folded))
+        )
+        return Pretext(width=4).fit(None, images).score(images)
+
+    in_bytes = score()
+    np.testing.assert_allclose(in_bytes, expected, atol=0.02)
+    assert np.corrcoef(in_bytes, expected)[0, 1] > 0.999
+    # Without rounding to bytes it is the same.
+    monkeypatch.setattr(
+        "tfbnood.statistics.pretext.statistic.as_bytes",
+        lambda kernel: (kernel, np.ones(kernel.shape[-1])),
+    )
+    np.testing.assert_allclose(score(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_second_column_is_the_mahalanobis_distance_of_features(pretext, digits):
+    from sklearn.covariance import LedoitWolf
+
+    def features(images):
+        outputs = pretext._outputs(tf.cast(images, tf.float32))
+        return [features.numpy().astype(np.float64) for features, _ in outputs]
+
+    images = np.concatenate([digits.test[:30], 255 - digits.test[:30]])
+    expected = []
+    for known, own in zip(features(digits.train), features(images), strict=True):
+        assert own.shape == (60, 96)
+        mean, deviation = known.mean(axis=0), np.maximum(known.std(axis=0), 1e-3)
+        covariance = LedoitWolf().fit((known - mean) / deviation).covariance_ + 1e-3 * np.eye(96)
+        away = (own - mean) / deviation
+        expected.append(np.einsum("ni,ij,nj->n", away, np.linalg.inv(covariance), away))
+    columns = pretext.tensor_columns(pretext._gather(images)).numpy()
+    np.testing.assert_allclose(columns[:, 1], np.mean(expected, axis=0), rtol=1e-2)
+    np.testing.assert_allclose(columns[:, 0], pretext.score(images), rtol=1e-4, atol=1e-4)
+    assert np.median(columns[30:, 1]) > 5 * np.median(columns[:30, 1])
+
+
+def test_few_reference_images_have_features_too(digits):
+    pretext = Pretext(steps=2).fit(None, digits.train[:2])
+    assert np.isfinite(pretext.tensor_columns(pretext._gather(digits.test[:5]))).all()
+
+
+def test_bytes_are_off_by_half_a_step_at_most():
+    kernel = np.random.RandomState(0).normal(size=(3, 3, 4, 5)) * [1e-3, 1, 50, 0, 2]
+    values, scale = as_bytes(kernel)
+    assert values.dtype == np.int8
+    assert (np.abs(values * scale - kernel) <= 0.5001 * scale).all()
+    np.testing.assert_allclose(scale[:3], np.abs(kernel).max(axis=(0, 1, 2))[:3] / 127)
+
+
+def test_same_seed_same_weights_and_no_other_randomness_is_touched(digits):
+    settings = {"steps": 3, "width": 4}
+    np.random.seed(5)
+    keras.utils.set_random_seed(5)
+    expected = np.random.rand(), float(keras.random.uniform(()))
+    keras.utils.set_random_seed(5)
+    first = Pretext(**settings).fit(None, digits.train)
+    assert (np.random.rand(), float(keras.random.uniform(()))) == expected
+    again = Pretext(**settings).fit(None, digits.train)
+    np.testing.assert_array_equal(first.weights_, again.weights_)
+    other = Pretext(seed=1, **settings).fit(None, digits.train)
+    assert (first.weights_ != other.weights_).any()
+
+
+def test_few_images_are_not_learned_by_heart(digits, monkeypatch):
+    steps = []
+    monkeypatch.setattr(
+        "tfbnood.statistics.pretext.network.training_step",
+        lambda *_: lambda *batch: steps.append(batch),
+    )
+    for images, most, expected in ((500, 2000, 125), (40, 2000, 100), (500, 7, 7)):
+        steps.clear()
+        train_network(digits.train[:images], KINDS, most, width=4, seed=0, progress=False)
+        assert len(steps) == expected
+
+
+@pytest.mark.parametrize(("kinds", "images"), [(KINDS, 16), (ALL_KINDS, 8), (("flip",), 64)])
+def test_every_image_is_there_untouched_and_once_for_every_kind(kinds, images, digits, monkeypatch):
+    steps = []
+    monkeypatch.setattr(
+        "tfbnood.statistics.pretext.network.training_step",
+        lambda *_: lambda *batch: steps.append(batch),
+    )
+    train_network(digits.train, kinds, 1, width=4, seed=0, progress=False)
+    ((batch, labels),) = steps
+    assert batch.shape[0] == images * (1 + len(kinds)) <= 176
+    assert (np.bincount(labels) == images).all()
+    flips = batch[images * (1 + kinds.index("flip")) :][:images]
+    np.testing.assert_array_equal(flips, batch[:images, ::-1])
+
+
+def test_is_saved_and_exported(digits, tmp_path):
+    # A detector fits what it is given: few steps, since what is learned does not matter here.
+    detector = Detector(None, "pretext", steps=2, reference=digits.train)
+    detector.calibrate(digits.calibration)
+    detector.save(tmp_path / "detector")
+    images = digits.test[:20]
+    expected = detector.score(images)
+    np.testing.assert_array_equal(Detector.load(tmp_path / "detector").score(images), expected)
+    served = tf.saved_model.load(str(detector.export(tmp_path / "served")))
+    found = served.signatures["uint8"](images=tf.constant(images))["score"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kinds": ["flip", "shear"]}, "kinds must be of .*Received: shear"),
+        ({"steps": 0}, "steps and width must be at least 1. Received: steps=0"),
+        ({"width": 0}, "steps and width must be at least 1. Received: steps=2000, width=0"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(StatisticError, match=message):
+        statistics.get("pretext", **settings)

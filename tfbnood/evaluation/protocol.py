@@ -1,0 +1,97 @@
+"""Pools of inliers and outliers by share, and the scores of their images."""
+
+from collections.abc import Container, Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tfbnood._core.images import as_images
+from tfbnood.data.pools import mix_rows
+from tfbnood.errors import DataError
+from tfbnood.statistics.base import EvidenceStatistic, Statistic, scores_in_one_pass
+
+__all__ = ["checked_outliers"]
+
+
+def checked_outliers(outliers: Any, image_shape: Any) -> dict[str, np.ndarray]:
+    """Checks a dict of image sets."""
+    if not isinstance(outliers, Mapping) or not outliers:
+        raise DataError(
+            'outliers must be a dict of images by name, such as {"mnist": images}, with at least one. '
+            f"Received: {'an empty dict' if isinstance(outliers, Mapping) else type(outliers).__name__}"
+        )
+    for name in outliers:
+        if not isinstance(name, str) or name in ("", "inliers"):
+            raise DataError(
+                f'names in outliers must be text, and not "inliers". Received: {name!r}'
+            )
+    return {
+        name: as_images(images, image_shape, name=f"outliers[{name!r}]")
+        for name, images in outliers.items()
+    }
+
+
+def checked_shares(contamination: Any) -> tuple[float, ...]:
+    shares = tuple(contamination) if isinstance(contamination, Iterable) else (contamination,)
+    if not shares:
+        raise DataError("contamination must hold at least one share. Received: none")
+    for share in shares:
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) <= 1:
+            raise DataError(f"contamination must lie in (0, 1]. Received: {share!r}")
+    return tuple(dict.fromkeys(map(float, shares)))
+
+
+def pool_rows(inliers: int, outliers: int, share: float, seed: int) -> np.ndarray:
+    """Rows of inliers and outliers, one after the other, that a pool of this share holds."""
+    if share == 1:
+        return np.arange(inliers + outliers)
+    return mix_rows(inliers, outliers, share, seed=seed)
+
+
+def scores_apart(
+    labelled: Mapping[str, Statistic],
+    of_the_model: Container[str],
+    sets: Mapping[str, np.ndarray],
+    pure: bool,
+    progress: bool,
+) -> dict[str, dict[str, np.ndarray]]:
+    """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
+
+    Statistics of single images that were fitted to the same model share its passes.
+    """
+    together = {
+        label: one
+        for label, one in labelled.items()
+        if label in of_the_model and isinstance(one, EvidenceStatistic)
+    }
+    scores: dict[str, dict[str, np.ndarray]] = {label: {} for label in together}
+    for name, images in sets.items() if together else ():
+        found = scores_in_one_pass(list(together.values()), images, progress=progress)
+        for (label, one), column in zip(together.items(), found.T, strict=True):
+            scores[label][name] = one.checked(column)
+    for label, statistic in labelled.items():
+        if label not in together and (pure or statistic.scope == "image"):
+            scores[label] = {
+                name: statistic.score(images, progress=progress) for name, images in sets.items()
+            }
+    return scores
+
+
+def pool_scores(
+    statistic: Statistic,
+    apart: Mapping[str, np.ndarray],
+    inliers: np.ndarray,
+    sets: Mapping[str, np.ndarray],
+    pools: Mapping[tuple[str, float], np.ndarray],
+    progress: bool,
+) -> dict[tuple[str, float], np.ndarray]:
+    """Scores of every pool's images; of the two pools at share 1, inliers first."""
+    scores = {}
+    for (name, share), rows in pools.items():
+        if share == 1 or statistic.scope == "image":  # Companions are known, or do not matter.
+            scores[name, share] = np.concatenate([apart["inliers"], apart[name]])[rows]
+        else:
+            pool = np.concatenate([inliers, sets[name]])[rows]
+            scores[name, share] = statistic.score(pool, progress=progress)
+    return scores

@@ -1,0 +1,95 @@
+"""The paper's Δ."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from tfbnood._core.sampling import sample_of
+from tfbnood.errors import StatisticError
+from tfbnood.scoring.conditional import ConditionalLogProb, MixedMomentsLogProb
+from tfbnood.statistics.bn_norm import BatchNormStatistic, bn_delta, check_ratios
+
+__all__ = ["BnDelta"]
+
+
+class BnDelta(BatchNormStatistic):
+    """The paper's Δ: how much an image's likelihood moves as its batch fills with its own kind.
+
+    Scope "batch": the images of a request are each other's companions, so that Δ tells outliers that come together.
+    In a stream with few of them it does not: companions are then mostly in-distribution for all.
+
+    Args:
+        r1: the lower share of test images in a batch. Defaults to 0.1; 0 is evaluation mode.
+        r2: the higher share. Defaults to 0.9; 1 is training mode.
+        batch_size: b. Defaults to 64.
+        mixing: "samples" (default), the paper's way, completes batches with reference images: 1/r passes an image and
+            draw, and the reference images are part of the detector. "moments" mixes the moments of batches of test
+            images with the moving ones: one pass an image and draw, and no reference images.
+        draws: random batches an image is averaged over, at r1 and at r2. Defaults to (2, 8) with mixed samples, where
+            a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers by tools/choose_draws.py), and to (1, 1)
+            with mixed moments.
+        reference_images: how many of the reference images are kept to complete batches. Defaults to 1,024.
+        seed: of the random batches.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("bn_delta", draws=(1, 2)).fit(model, x.train)
+        >>> inliers, outliers = statistic.score(x.test[:64]), statistic.score(255 - x.test[:64])
+        >>> bool(inliers.mean() < outliers.mean())
+        True
+
+    Reference: Unsupervised Out-of-Distribution Detection with Batch Normalization, arXiv:1910.09115.
+    """
+
+    name = "bn_delta"
+    scope = "batch"
+
+    def __init__(
+        self,
+        *,
+        r1: float = 0.1,
+        r2: float = 0.9,
+        batch_size: int = 64,
+        mixing: Literal["samples", "moments"] = "samples",
+        draws: tuple[int, int] | None = None,
+        reference_images: int = 1024,
+        seed: int = 0,
+    ):
+        check_ratios(r1, r2)
+        if mixing not in ("samples", "moments"):
+            raise StatisticError(
+                f'mixing must be "samples" or "moments". Received: mixing={mixing!r}'
+            )
+        if draws is None:
+            draws = (2, 8) if mixing == "samples" else (1, 1)
+        if len(draws) != 2 or min(draws) < 1:
+            raise StatisticError(
+                f"draws must be two numbers of at least 1. Received: draws={draws}"
+            )
+        self.r1 = r1
+        self.r2 = r2
+        self.batch_size = batch_size
+        self.mixing = mixing
+        self.draws = tuple(draws)
+        self.reference_images = reference_images
+        self.seed = seed
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        if self.mixing == "samples":
+            self.reference_ = sample_of(reference, self.reference_images, self.seed)
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._conditional: ConditionalLogProb | MixedMomentsLogProb = (
+            ConditionalLogProb(model, self.reference_, batch_size=self.batch_size)
+            if self.mixing == "samples"
+            else MixedMomentsLogProb(model, batch_size=self.batch_size)
+        )
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        low, high = (
+            self._conditional(
+                images, ratio=ratio, draws=draws, seed=self.seed, progress=self._progress
+            )
+            for ratio, draws in zip((self.r1, self.r2), self.draws, strict=True)
+        )
+        return bn_delta(low, high)

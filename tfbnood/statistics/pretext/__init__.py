@@ -1,0 +1,1 @@
+"""`pretext`: small networks that learn what was done to an image."""

@@ -1,0 +1,69 @@
+"""Is a group of images as surprising as in-distribution groups are?"""
+
+from typing import Any
+
+import numpy as np
+
+from tfbnood._core.sampling import sample_of
+from tfbnood.errors import StatisticError
+from tfbnood.scoring.conditional import companion_groups
+from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.several_models import _LogProb
+
+__all__ = ["Typicality"]
+
+
+class _LikelihoodStatistic(Statistic):
+    """A statistic of log p(x)."""
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+
+    def _restore(self, model: Any) -> None:
+        self._log_prob = _LogProb(model)
+
+
+class Typicality(_LikelihoodStatistic):
+    """|mean of −log p over a group − entropy|: is the group as surprising as in-distribution groups are?
+
+    Scope "batch": images are shuffled into groups, and every image has its group's value.
+
+    Args:
+        group_size: images in a group. Defaults to 10.
+        reference_images: images that estimate the entropy, at most. Defaults to 2,048.
+        seed: of the groups.
+
+    Example:
+        >>> statistic = tfbnood.statistics.get("typicality", group_size=4).fit(model, x.train)
+        >>> len(np.unique(statistic.score(x.test[:8])))  # one value a group
+        2
+
+    Reference: Detecting OOD inputs to deep generative models using typicality (Nalisnick et al. 2019),
+    arXiv:1906.02994.
+    """
+
+    name = "typicality"
+    scope = "batch"
+
+    def __init__(self, *, group_size: int = 10, reference_images: int = 2048, seed: int = 0):
+        if group_size < 1:
+            raise StatisticError(
+                f"group_size must be at least 1. Received: group_size={group_size}"
+            )
+        self.group_size = group_size
+        self.reference_images = reference_images
+        self.seed = seed
+
+    def _fit(self, model: Any, reference: np.ndarray) -> None:
+        self._restore(model)
+        self.entropy_ = -float(self._log_prob(sample_of(reference, self.reference_images)).mean())
+
+    def _score(self, images: np.ndarray) -> np.ndarray:
+        surprise = -self._log_prob(images, self._progress)
+        # Fewer images than a group are one smaller group: repeating them would not add evidence.
+        size = min(self.group_size, len(images))
+        scores = np.empty(len(images))
+        random = np.random.RandomState(self.seed)
+        for group in companion_groups(len(images), size, random):
+            scores[group] = abs(surprise[group].mean() - self.entropy_)
+        return scores
