@@ -15,13 +15,13 @@ from typing import Any
 
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
-from tfbnood.cli.commands import outlier_set
+from tfbnood.data.pools import outlier_set
 from tfbnood.data.sets import Dataset, load
 from tfbnood.detector import Detector
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation.run import evaluate
 from tfbnood.reproduce.kept import kept_ensemble
-from tfbnood.reproduce.run import reproduce
+from tfbnood.reproduce.run import read_studies, reproduce
 from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
 from tfbnood.statistics.registry import get
 from tfbnood.training.run import train
@@ -125,7 +125,7 @@ def measured(
     if name in STUDIES:
         options = {"scale": "cpu", "seeds": 1, "runs": arguments.runs, "only": name}
         reproduce("table2", arguments.results, data_dir=arguments.data_dir, **options)
-        found = json.loads((arguments.results / "table2.json").read_text())["studies"][name]
+        found = read_studies(arguments.results / "table2.json")[name]
         stages = [found[stage] for stage in ("ensemble", "statistics", "deltas") if stage in found]
         rows = [row for stage in stages for row in stage["rows"]]
     else:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from tfbnood.cli import parser as cli
 from tfbnood.data.sets import load
 from tfbnood.errors import TfbnoodError
 from tfbnood.metrics import auroc
-from tfbnood.reproduce import paper, paper_figures, paper_tables, run
+from tfbnood.reproduce import figures as paper_figures
+from tfbnood.reproduce import paper, run
+from tfbnood.reproduce import tables as paper_tables
 from tfbnood.reproduce.kept import kept
 from tfbnood.reproduce.mmd import mmd, mmd_p_value
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
-from tfbnood.reproduce.run import reproduce
+from tfbnood.reproduce.run import read_studies, reproduce
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES
 from tfbnood.statistics.pretext.statistic import Pretext
@@ -88,6 +91,7 @@ STUDY = dataclasses.replace(
     background=20,
     generator=dataclasses.replace(SCALES["tiny"][0].generator, steps=20, samples=32),
 )
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "paper"
 OPTIONS = {"scale": "tiny", "n": 60, "batches": 3}
 
 
@@ -102,7 +106,7 @@ def everything(tmp_path_factory):
 
 
 def results(out, what):
-    return json.loads((out / f"{what}.json").read_text())["studies"]["digits_vae"]
+    return read_studies(out / f"{what}.json")["digits_vae"]
 
 
 def test_every_table_and_figure_has_json_markdown_and_its_picture(everything):
@@ -114,6 +118,27 @@ def test_every_table_and_figure_has_json_markdown_and_its_picture(everything):
         assert (out / f"{what}.md").read_text().startswith("# tfbnood")
         if what.startswith("figure") or what == "beyond":
             assert (out / f"{what}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_number_is_in_one_file(everything):
+    out, _ = everything
+    named = set()
+    for what in NEEDS:
+        for study in json.loads((out / f"{what}.json").read_text())["studies"].values():
+            assert set(study) == {"settings", "stages"}
+            named |= set(study["stages"].values())
+    assert named == {f"stages/{path.name}" for path in (out / "stages").iterdir()}
+    table, figure = (
+        json.loads((out / f"{what}.json").read_text()) for what in ("table1", "figure1")
+    )
+    assert table["studies"] == figure["studies"]
+
+
+@pytest.mark.parametrize("what", NEEDS)
+def test_what_is_committed_can_be_read(what):
+    studies = read_studies(RESULTS / f"{what}.json")
+    assert all(set(study) & set(NEEDS[what]) for study in studies.values())
+    assert len(studies) >= (what != "figure2")
 
 
 def test_all_is_one_page_in_markdown_and_html(everything):

@@ -12,14 +12,14 @@ from typing import Any
 from tfbnood._core.files import atomic_path, write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood.errors import TfbnoodError
-from tfbnood.plots.style import new_figure, write_figure
+from tfbnood.plots.style import write_figure
 from tfbnood.reproduce import beyond, figures, tables
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES, Study
 from tfbnood.reproduce.work import Work
 
-__all__ = ["WHAT", "reproduce"]
+__all__ = ["WHAT", "read_studies", "reproduce"]
 
 WHAT = (*NEEDS, "all")
 _FIGURE_TITLES = {
@@ -66,6 +66,7 @@ def reproduce(
     """Makes one table or figure of the paper, `beyond`, or `all`, into a folder.
 
     Writes `WHAT.json`, `WHAT.md` and, where there is one, `WHAT.png`; for `all` also `index.md` and `index.html`.
+    Numbers are in `stages/`, once for all tables and figures; `WHAT.json` names those files and how they were made.
 
     Args:
         what: one of `WHAT`.
@@ -93,7 +94,6 @@ def reproduce(
     for name, count in (("n", n), ("batches", batches), ("seeds", seeds)):
         if count < 1:
             raise TfbnoodError(f"{name} must be at least 1. Received: {name}={count}")
-    new_figure(1, 1)  # Without matplotlib, say so now and not after hours.
     out = pathlib.Path(out)
     wanted = tuple(NEEDS) if what == "all" else (what,)
     needed = {stage for one in wanted for stage in NEEDS[one]}
@@ -113,7 +113,7 @@ def reproduce(
         # One study's model and data in memory at a time.
         works = {study.name: works.get(study.name) or Work(study, **options)}
         work = works[study.name]
-        stages.run(_stage_name(study, stage, seeds), functools.partial(work.run, stage))
+        stages.run(_stage_name(study.name, stage, seeds), functools.partial(work.run, stage))
     about = {
         "command": shlex.join(["tfbnood", *sys.argv[1:]]),
         **settings,
@@ -131,18 +131,35 @@ def reproduce(
     return sections
 
 
-def _stage_name(study: Study, stage: str, seeds: int) -> str:
+def read_studies(path: str | pathlib.Path) -> dict[str, dict[str, Any]]:
+    """By study, its settings and the results of its stages, as a `WHAT.json` of `reproduce` names them."""
+    path = pathlib.Path(path)
+    studies = json.loads(path.read_text())["studies"]
+    return {
+        name: {
+            "settings": study["settings"],
+            **{stage: _result(path.parent / file) for stage, file in study["stages"].items()},
+        }
+        for name, study in studies.items()
+    }
+
+
+def _result(path: pathlib.Path) -> Any:
+    return json.loads(path.read_text())["result"]
+
+
+def _stage_name(study: str, stage: str, seeds: int) -> str:
     # Another number of models is another result; everything else has one model.
-    return f"{study.name}_{stage}" + (f"_{seeds}" if stage == "waic" else "")
+    return f"{study}_{stage}" + (f"_{seeds}" if stage == "waic" else "")
 
 
 def _finished(out: pathlib.Path, study: Study, seeds: int) -> dict[str, Any]:
     """What the finished stages of a study gave, in this call or another."""
     found = {}
     for stage in ("training", *study.stages):
-        path = out / "stages" / f"{_stage_name(study, stage, seeds)}.json"
+        path = out / "stages" / f"{_stage_name(study.name, stage, seeds)}.json"
         if path.is_file():
-            found[stage] = json.loads(path.read_text())["result"]
+            found[stage] = _result(path)
     return {"settings": dataclasses.asdict(study), **found} if found else {}
 
 
@@ -156,8 +173,18 @@ def _write(
         for name, study in found.items()
         if set(study) & set(NEEDS[what])
     }
-    content = {"what": what, **about, "studies": studies}
-    write_json(out / f"{what}.json", content, compact=True)
+    files = {
+        name: {
+            "settings": study["settings"],
+            "stages": {
+                stage: f"stages/{_stage_name(name, stage, about['seeds'])}.json"
+                for stage in study
+                if stage != "settings"
+            },
+        }
+        for name, study in studies.items()
+    }
+    write_json(out / f"{what}.json", {"what": what, **about, "studies": files})
     section = Section(_FIGURE_TITLES.get(what, what))
     if what in _TABLES:
         section = _TABLES[what](studies)
