@@ -1,4 +1,4 @@
-"""Writes the result tables of README.md and docs/statistics.md from the files under results/.
+"""Writes the result tables of README.md, docs/statistics.md and tools/research/README.md from the result files.
 
     .venv/bin/python tools/update_readme.py
 
@@ -12,10 +12,12 @@ from typing import Any
 from tfbnood._core.files import atomic_path
 from tfbnood._core.tables import as_markdown
 from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
+from tfbnood.reproduce.run import read_studies
 from tfbnood.reproduce.tables import table2, title_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
+RESEARCH = ROOT / "tools" / "research"
 BEGIN, END = "<!-- results: made by tools/update_readme.py -->", "<!-- end of results -->"
 # Models whose tables by share are in the README; those of the others are in docs/statistics.md.
 FIRST = ("fashion_mnist_realnvp", "cifar10_realnvp")
@@ -23,12 +25,12 @@ FIRST = ("fashion_mnist_realnvp", "cifar10_realnvp")
 
 def texts() -> dict[pathlib.Path, str]:
     """By file, the tables in Markdown."""
-    beyond = _read("paper/beyond.json")["studies"]
+    beyond = read_studies(RESULTS / "paper" / "beyond.json")
     return {
         ROOT / "README.md": "\n\n".join(
             [
                 "**Ours beside the paper's**, AUROC / average precision, outliers alone:",
-                as_markdown(table2(_read("paper/table2.json")["studies"]).tables[0][1]),
+                as_markdown(table2(read_studies(RESULTS / "paper" / "table2.json")).tables[0][1]),
                 *_auroc_tables({name: beyond[name] for name in FIRST}),
                 *_false_alarm_lines(),
             ]
@@ -43,19 +45,23 @@ def texts() -> dict[pathlib.Path, str]:
                 *_batches_tables(beyond),
                 "**Bits per dimension** in both modes:",
                 _bits_table(beyond),
-                "**Sets that no setting was chosen with** (`tools/untouched_sets.py`), AUROC, outliers alone:",
-                as_markdown(_members_table(_read("untouched_sets.json")["auroc"])),
-                "**Classes that were held out** (`tools/held_out_classes.py`), AUROC, outliers alone:",
-                as_markdown(_members_table(_read("held_out_classes.json")["auroc"])),
-                *_choices("bn_moments", "choose_moments.json"),
-                *_choices("ensemble", "choose_ensemble.json"),
+            ]
+        ),
+        RESEARCH / "README.md": "\n\n".join(
+            [
+                "**Sets that no setting was chosen with** (`untouched_sets.py`), AUROC, outliers alone:",
+                as_markdown(_members_table(_research("untouched_sets")["auroc"])),
+                "**Classes that were held out** (`held_out_classes.py`), AUROC, outliers alone:",
+                as_markdown(_members_table(_research("held_out_classes")["auroc"])),
+                *_choices("bn_moments", _research("choose_moments")),
+                *_choices("ensemble", _research("choose_ensemble")),
             ]
         ),
     }
 
 
-def _read(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / name).read_text())
+def _research(name: str) -> dict[str, Any]:
+    return json.loads((RESEARCH / "results" / f"{name}.json").read_text())
 
 
 def _auroc_tables(beyond: dict[str, Any]) -> list[str]:
@@ -95,11 +101,8 @@ def _members_table(found: dict[str, Any]) -> list[list[str]]:
     return table
 
 
-def _choices(statistic: str, name: str) -> list[str]:
-    """Choices, the best first; a column a detector. Nothing before the tool was run."""
-    if not (RESULTS / name).is_file():
-        return []
-    result = _read(name)
+def _choices(statistic: str, result: dict[str, Any]) -> list[str]:
+    """Choices, the best first; one column per detector."""
     means, below = result["mean_auroc"], result.get("below_the_best_member", {})
     sets = list(next(iter(means.values())))
     table = [["choice", *sets, *(["below the best member", "at worst"] if below else [])]]
@@ -114,7 +117,7 @@ def _choices(statistic: str, name: str) -> list[str]:
 
 def _false_alarm_lines() -> list[str]:
     return [
-        _false_alarm_line(_read(f"{path.parent.name}/{path.name}"))
+        _false_alarm_line(json.loads(path.read_text()))
         for path in sorted(RESULTS.glob("*/false_alarms*.json"))
     ]
 

@@ -3,7 +3,7 @@
 A flow `z1 = x1, z2 = x2 + γ (x1 − E) / √V + β` with γ = 1, β = 0 is fitted to p: x1 = ±1, x2 = 0. Outliers from q
 have x1 ~ U(−½, ½), x2 = 0. In evaluation mode they are likelier than p's own samples; in training mode less so.
 
-Run it: `python -m tfbnood.paper_example`.
+Run it: `python -m tfbnood.reproduce.paper_example`.
 """
 
 import keras

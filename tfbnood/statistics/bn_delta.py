@@ -26,7 +26,7 @@ class BnDelta(BatchNormStatistic):
             draw, and the reference images are part of the detector. "moments" mixes the moments of batches of test
             images with the moving ones: one pass an image and draw, and no reference images.
         draws: random batches an image is averaged over, at r1 and at r2. Defaults to (2, 8) with mixed samples, where
-            a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers by tools/choose_draws.py), and to (1, 1)
+            a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers in tools/research), and to (1, 1)
             with mixed moments.
         reference_images: how many of the reference images are kept to complete batches. Defaults to 1,024.
         seed: of the random batches.

@@ -24,7 +24,7 @@ class BnMoments(BatchNormStatistic, EvidenceStatistic):
     principal components. Every image is scored alone, so that companions do not matter.
 
     All layers, standardised values, the residual and the number of components were chosen on pseudo-outliers made of
-    Fashion-MNIST (docs/statistics.md).
+    Fashion-MNIST (tools/research).
 
     Args:
         grid: 1 (default) takes moments over the whole image; 2 over each quarter, which also tells where things are.

@@ -38,7 +38,7 @@ class Ensemble(EvidenceStatistic):
         pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
         components: of the mixture. Defaults to 10.
         weight: of the sum of normal scores. Defaults to 1.5; with `components`, the members of the sum and what each
-            counts there chosen on pseudo-outliers (docs/statistics.md).
+            counts there chosen on pseudo-outliers (tools/research).
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 

@@ -45,7 +45,7 @@ class Pretext(EvidenceStatistic):
 
     name = "pretext"
     need = "pixels"
-    one_sided = 4 / 3  # chosen on pseudo-outliers: docs/statistics.md
+    one_sided = 4 / 3  # chosen on pseudo-outliers: tools/research
     large = ("weights_", "scales_")
     needs_model = False
 

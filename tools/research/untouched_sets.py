@@ -1,8 +1,8 @@
 """AUROC of shipped detectors on sets that no setting was ever chosen with, `ensemble` beside each of its members.
 
-    .venv/bin/python tools/untouched_sets.py NAME … --out results/untouched_sets.json
+    .venv/bin/python tools/research/untouched_sets.py NAME … --out tools/research/results/untouched_sets.json
 
-The sets of the tables have been looked at while settings were chosen, as docs/statistics.md says. These have not: test
+The sets of the tables have been looked at while settings were chosen, as README.md here says. These have not: test
 images of the other data sets, in grey and 28×28 for garments, in colour and 32×32 for photographs, the negatives of the
 in-distribution test images, and patches of scikit-learn's two photographs. What comes out is printed,
 whatever it is; who changes a setting because of it has to find new sets.
@@ -17,7 +17,7 @@ from tfbnood import zoo
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import take
-from tfbnood.cli.commands import outlier_set
+from tfbnood.data.pools import outlier_set
 from tfbnood.data.sets import Dataset, load
 from tfbnood.metrics import auroc
 from tfbnood.statistics.base import EvidenceStatistic, scores_in_one_pass

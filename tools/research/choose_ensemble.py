@@ -1,6 +1,6 @@
 """How `ensemble` should join its members: AUROC on pseudo-outliers, made of held-out images alone.
 
-    .venv/bin/python tools/choose_ensemble.py NAME … --out results/choose_ensemble.json
+    .venv/bin/python tools/research/choose_ensemble.py NAME … --out tools/research/results/choose_ensemble.json
 
 Members are scored once; every rule is then tried on their normal scores. Several detectors, of different data sets, are
 given at once, since a rule has to hold for all: the best one is the one that is least below the best single member on

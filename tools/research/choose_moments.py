@@ -1,6 +1,6 @@
 """How `bn_moments` should judge an image's moments: AUROC on pseudo-outliers, made of held-out images alone.
 
-    .venv/bin/python tools/choose_moments.py NAME … --out results/choose_moments.json
+    .venv/bin/python tools/research/choose_moments.py NAME … --out tools/research/results/choose_moments.json
 
 Moments are taken once; every scorer is then tried on them. Rotations and other data sets are not looked at.
 """

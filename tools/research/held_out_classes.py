@@ -1,6 +1,6 @@
 """AUROC where the outliers are classes of the same data set that were held out, `ensemble` beside each of its members.
 
-    .venv/bin/python tools/held_out_classes.py NAME … --out results/held_out_classes.json
+    .venv/bin/python tools/research/held_out_classes.py NAME … --out tools/research/results/held_out_classes.json
 
 Pseudo-outliers are spoiled images of known things; these are untouched images of other things. Half of the classes are
 known: members, networks of `pretext` and mixture are fitted to their training images, and test images of the other half
