@@ -1,23 +1,46 @@
-"""TF Serving's warm-up file: a TFRecord of PredictionLog messages, which the server replays when it loads a version.
+"""TF Serving's warm-up file: a TFRecord of PredictionLog messages, which the server replays when it loads a version."""
 
-The messages are written field by field; the package tensorflow-serving-api, which defines them, is only needed by who
-wants to read them.
-"""
-
+import functools
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from tensorflow.core.framework import tensor_pb2
 
-__all__ = ["write_warmup"]
+__all__ = ["prediction_log_class", "write_warmup"]
 
-# Field numbers of tensorflow_serving/apis: prediction_log.proto, predict.proto, model.proto.
-_PREDICT_LOG = 6
-_REQUEST = 1
-_MODEL_SPEC, _INPUTS = 1, 2
-_NAME, _SIGNATURE_NAME = 1, 3
-_KEY, _VALUE = 1, 2
+# The fields that a warm-up file needs, with the names and numbers of tensorflow_serving/apis: prediction_log.proto,
+# predict.proto, model.proto. So the package tensorflow-serving-api, which defines all of them, is not needed.
+_SCHEMA = """
+name: "tfbnood/prediction_log.proto" package: "tensorflow.serving" syntax: "proto3"
+dependency: "tensorflow/core/framework/tensor.proto"
+message_type {
+  name: "PredictionLog"
+  field { name: "predict_log" number: 6 label: LABEL_OPTIONAL type_name: ".tensorflow.serving.PredictLog" }
+}
+message_type {
+  name: "PredictLog"
+  field { name: "request" number: 1 label: LABEL_OPTIONAL type_name: ".tensorflow.serving.PredictRequest" }
+}
+message_type {
+  name: "PredictRequest"
+  field { name: "model_spec" number: 1 label: LABEL_OPTIONAL type_name: ".tensorflow.serving.ModelSpec" }
+  field { name: "inputs" number: 2 label: LABEL_REPEATED type_name: ".tensorflow.serving.PredictRequest.InputsEntry" }
+  nested_type {
+    name: "InputsEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tensorflow.TensorProto" }
+  }
+}
+message_type {
+  name: "ModelSpec"
+  field { name: "name" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "signature_name" number: 3 label: LABEL_OPTIONAL type: TYPE_STRING }
+}
+"""
 
 
 def write_warmup(
@@ -30,24 +53,35 @@ def write_warmup(
         model: name of the served model.
         requests: by signature, its inputs by name.
     """
+    prediction_log = prediction_log_class()
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, inputs in requests.items():
-            spec = _field(_NAME, model.encode()) + _field(_SIGNATURE_NAME, signature.encode())
-            request = _field(_MODEL_SPEC, spec)
+            log = prediction_log()
+            request = log.predict_log.request
+            request.model_spec.name = model
+            request.model_spec.signature_name = signature
             for name, value in inputs.items():
-                tensor = tf.make_tensor_proto(value).SerializeToString()
-                request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
-            writer.write(_field(_PREDICT_LOG, _field(_REQUEST, request)))
+                tensor = tf.make_tensor_proto(value)
+                request.inputs[name].ParseFromString(tensor.SerializeToString())
+            writer.write(log.SerializeToString(deterministic=True))
 
 
-def _field(number: int, content: bytes) -> bytes:
-    """A length-delimited field of a protocol buffer."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+@functools.cache
+def prediction_log_class() -> Any:
+    """The message class of a record, for writing and reading."""
+    # A pool of its own: tensorflow-serving-api registers the same names in the common one.
+    pool = descriptor_pool.DescriptorPool()
+    _add(pool, tensor_pb2.DESCRIPTOR)
+    pool.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("tensorflow.serving.PredictionLog")
+    )
 
 
-def _varint(number: int) -> bytes:
-    encoded = b""
-    while number > 0x7F:
-        encoded += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return encoded + bytes([number])
+def _add(pool: Any, file: Any) -> None:
+    """Adds TensorFlow's definition of a file, after those it needs."""
+    for needed in file.dependencies:
+        _add(pool, needed)
+    copy = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(copy)
+    pool.Add(copy)
