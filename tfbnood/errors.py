@@ -5,6 +5,7 @@ __all__ = [
     "NotCalibratedError",
     "NotFittedError",
     "SavedDetectorError",
+    "ServingError",
     "StatisticError",
     "TfbnoodError",
     "TrainingDivergedError",
@@ -37,3 +38,15 @@ class NotCalibratedError(TfbnoodError, RuntimeError):
 
 class SavedDetectorError(TfbnoodError, ValueError):
     """A saved detector that is damaged, edited or of a newer format."""
+
+
+class ServingError(TfbnoodError):
+    """A model that cannot be served, or a server that does not answer or answers with an error.
+
+    Attributes:
+        code: the HTTP status, where there was one.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code

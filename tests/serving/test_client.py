@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -39,6 +41,8 @@ class Fake(http.server.BaseHTTPRequestHandler):
             code, content = self.server.plan.pop(0)
         self.send_response(code)
         self.send_header("Content-Length", str(len(content)))
+        if self.server.retry_after:
+            self.send_header("Retry-After", self.server.retry_after)
         self.end_headers()
         self.wfile.write(content)
 
@@ -49,7 +53,36 @@ class Fake(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def fake():
     with http.server.HTTPServer(("127.0.0.1", 0), Fake) as server:
-        server.plan, server.bodies = [], []
+        server.plan, server.bodies, server.retry_after = [], [], None
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class KeptOpen(Fake):
+    """A `Fake` whose connections stay open, are counted, and may be dropped."""
+
+    protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.server.connections += 1
+
+    def do_POST(self):
+        if self.server.drop:
+            self.server.drop, self.close_connection = False, True
+            return
+        super().do_POST()
+
+
+@pytest.fixture
+def kept_open():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), KeptOpen) as server:
+        server.plan, server.bodies, server.retry_after = [], [], None
+        server.connections, server.drop, server.daemon_threads = 0, False, True
         server.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -194,7 +227,7 @@ def test_a_server_that_comes_late_is_waited_for(fake):
 
     def start():
         late.append(http.server.HTTPServer(("127.0.0.1", port), Fake))
-        late[0].plan, late[0].bodies = [], []
+        late[0].plan, late[0].bodies, late[0].retry_after = [], [], None
         late[0].handle_request()
         late[0].server_close()
 
@@ -214,7 +247,7 @@ def test_a_server_that_is_not_there_or_silent_is_one_line():
 
 
 def test_arguments_are_checked_before_anything_is_sent(tmp_path):
-    for url in ("localhost:8501", "ftp://x", "http://", ""):
+    for url in ("localhost:8501", "ftp://x", "http://", "", "http://x?a=b"):
         with pytest.raises(ServingError, match="url must look like"):
             Client(url, "m")
     with pytest.raises(ServingError, match="a version or a label"):
@@ -230,3 +263,50 @@ def test_arguments_are_checked_before_anything_is_sent(tmp_path):
         unreached.score_files([])
     with pytest.raises(ServingError, match="cannot be read"):
         unreached.score_files([tmp_path / "none.png"])
+
+
+def test_a_host_that_has_no_address_is_not_asked_again():
+    began = time.monotonic()
+    with pytest.raises(ServingError, match=r"cannot be reached \(.*(Name|name|resolution)"):
+        Client("http://no-such-host.invalid", "m", retries=50).status()
+    assert time.monotonic() - began < 30  # fifty pauses would take four minutes
+
+
+def test_a_server_cannot_make_the_client_pause_for_long(fake, monkeypatch):
+    monkeypatch.setattr(client, "_LONGEST_PAUSE", 0.2)
+    fake.plan = [(503, b"")]
+    fake.retry_after = "3600"
+    began = time.monotonic()
+    assert len(Client(fake.url, "m").score(IMAGES)) == 10
+    assert time.monotonic() - began < 20
+    assert len(fake.bodies) == 2
+
+
+def test_one_connection_carries_all_requests_of_a_client(kept_open):
+    asked = Client(kept_open.url, "m", images_per_request=1)
+    asked.score(IMAGES)
+    assert len(kept_open.bodies) == 10
+    assert kept_open.connections == 1
+
+
+def test_a_connection_that_the_server_has_dropped_is_made_anew(kept_open):
+    asked = Client(kept_open.url, "m")
+    asked.score(IMAGES)
+    kept_open.drop = True  # hangs up without an answer, once
+    assert len(asked.score(IMAGES)) == 10
+    assert kept_open.connections == 2
+
+
+def test_redirects_and_proxies_of_the_environment_are_not_followed(fake, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    fake.plan = [(301, b"moved")]
+    with pytest.raises(ServingError, match="answered 301: moved"):
+        Client(fake.url, "m").score(IMAGES)
+
+
+def test_a_client_can_be_used_by_many_threads(kept_open):
+    asked = Client(kept_open.url, "m")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda size: asked.score(IMAGES[:size]), [1, 2, 3, 4] * 20))
+    assert [len(scores) for scores in answers] == [1, 2, 3, 4] * 20

@@ -10,7 +10,7 @@ import yaml
 
 from tfbnood.cli import main
 from tfbnood.errors import TfbnoodError
-from tfbnood.serving import run
+from tfbnood.serving import launch as run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -144,7 +144,7 @@ def test_a_killed_export_is_not_served_and_a_finished_one_is(detector, digits, b
     detector.save(tmp_path / "detector")
     code = (
         "import os, brought, tfbnood\n"
-        "from tfbnood.serving import export as module\n"
+        "from tfbnood.export import write as module\n"
         "module._write_extras = lambda *_: os.kill(os.getpid(), 9)\n"
         "tfbnood.Detector.load(os.environ['DETECTOR']).export(os.environ['BASE'])\n"
     )

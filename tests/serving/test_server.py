@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tfbnood.serving import ServingError, models
+from tfbnood.serving import ServingError
+from tfbnood.serving.standin import servables as models
 from tfbnood.serving.standin.config import ModelConfig, models_from
 from tfbnood.serving.standin.server import Server
 
@@ -41,89 +42,6 @@ def raw(api, sent):
     connection = socket.create_connection((host, int(port)), timeout=30)
     connection.sendall(sent)
     return connection
-
-
-# Where models come from.
-
-
-def test_a_base_a_folder_of_bases_and_a_config_name_their_models(folder, config):
-    assert [(m.name, m.base) for m in models_from(folder / "factor")] == [
-        ("factor", folder / "factor")
-    ]
-    assert models_from(folder / "factor", "other")[0].name == "other"
-    assert [model.name for model in models_from(folder)] == ["contract", "factor"]
-    assert [model.name for model in models_from(folder, "factor")] == ["factor"]
-    contract, factor = models_from(config)
-    assert contract == ModelConfig("contract", folder / "contract")
-    assert factor.labels == {"stable": 1, "canary": 2, "gone": 9}
-    assert factor.versions == {1, 2}
-
-
-@pytest.mark.parametrize(
-    ("policy", "wanted"),
-    [
-        ("", [7]),
-        ("model_version_policy { latest { num_versions: 2 } }", [4, 7]),
-        ("model_version_policy: { all: {} }", [1, 4, 7]),
-        ("model_version_policy < specific < versions: [1, 7] > >", [1, 7]),
-        ("model_version_policy { specific { versions: 4; versions: 9 } } # not there", [4]),
-        ("logging_config { sampling_config { sampling_rate: 0.1 } }", [7]),
-    ],
-)
-def test_a_config_says_which_versions_to_load(tmp_path, policy, wanted):
-    path = tmp_path / "models.config"
-    path.write_text(
-        'model_config_list: { config: [ { name: "a\\"b" base_path: "/x", ' + policy + "\n} ] }"
-    )
-    (model,) = models_from(path)
-    assert model.name == 'a"b'
-    assert model.wanted([1, 4, 7]) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "has no model"),
-        ("model_config_list {", "has no field end"),
-        ("model_config_list { config { name: ? } }", "line 1 is not understood"),
-        ("custom_model_config { }", "models.config has no field custom_model_config"),
-        ('model_config_list { config { nmae: "a" } }', "config has no field nmae"),
-        ('model_config_list { config { name: "a" base_path: "x" } }', "must be absolute"),
-        ('model_config_list { config { base_path: "/x" } }', "must have a name"),
-        ('model_config_list { config: "a" }', "config must have a value"),
-        ("model_config_list { config { name: } }", "name must have a value"),
-        (
-            'model_config_list { config { name: "a" base_path: "/x" model_platform: "caffe" } }',
-            "model_platform must be tensorflow",
-        ),
-        (
-            'model_config_list { config { name: "a" base_path: "/x" } '
-            'config { name: "a" base_path: "/y" } }',
-            "a name of its own",
-        ),
-        (
-            'model_config_list { config { name: "a" base_path: "/x" '
-            "version_labels { key: 'b' value: now } } }",
-            "invalid literal",
-        ),
-    ],
-)
-def test_what_a_config_has_wrong_is_said_in_one_line(tmp_path, text, said):
-    path = tmp_path / "models.config"
-    path.write_text(text)
-    with pytest.raises(ServingError, match=said) as caught:
-        models_from(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_folders_without_models_are_refused(folder, tmp_path):
-    for path, said in [
-        (tmp_path, "has no model"),
-        (tmp_path / "nowhere", "there is no folder"),
-        (folder / "factor" / "1", "is a single version"),
-    ]:
-        with pytest.raises(ServingError, match=said):
-            models_from(path)
 
 
 # Starting.

@@ -5,21 +5,22 @@ Needs NumPy, not TensorFlow: a machine that only asks does not have to wait for 
 
 import base64
 import dataclasses
-import http.client
 import json
 import os
 import pathlib
-import time
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import requests
+import urllib3.exceptions
+import urllib3.util
 
 from tfbnood._core.images import as_images
-from tfbnood.errors import TfbnoodError
+from tfbnood.errors import ServingError
 
-__all__ = ["Client", "Scores", "ServingError"]
+__all__ = ["Client", "Scores"]
 
 _DTYPES = {
     "score": np.float32,
@@ -32,15 +33,8 @@ _DTYPES = {
 _VALUES_PER_REQUEST = 4_000_000
 _BYTES_PER_REQUEST = 16_000_000
 _RETRIED = (429, 503)
-_LONGEST_PAUSE = 5.0
-
-
-class ServingError(TfbnoodError):
-    """A server that does not answer, or with an error; `code` is the HTTP status, where there was one."""
-
-    def __init__(self, message: str, code: int | None = None) -> None:
-        super().__init__(message)
-        self.code = code
+# In seconds; the first pause is shorter, and each is twice the one before.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +82,7 @@ class Client:
         >>> client.score(x.test)  # `Server` has an example with a server
         Traceback (most recent call last):
             ...
-        tfbnood.serving.client.ServingError: http://127.0.0.1:1 cannot be reached (...)
+        tfbnood.errors.ServingError: http://127.0.0.1:1 cannot be reached (...)
     """
 
     def __init__(
@@ -109,17 +103,17 @@ class Client:
                 f"images_per_request must be positive. Received: {images_per_request}"
             )
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        more = parts.query or parts.fragment
+        if parts.scheme not in ("http", "https") or not parts.hostname or more:
             raise ServingError(f"url must look like http://localhost:8501. Received: {url}")
         self.url = url.rstrip("/")
-        self._parts = parts
-        self._path = f"{parts.path.rstrip('/')}/v1/models/{urllib.parse.quote(model, safe='')}"
+        self._path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
         if version is not None:
             self._path += f"/versions/{int(version)}"
         if label is not None:
             self._path += f"/labels/{urllib.parse.quote(label, safe='')}"
         self._timeout = timeout
-        self._retries = retries
+        self._session = _new_session(retries)
         self._images_per_request = images_per_request
 
     def score(self, images: Any) -> Scores:
@@ -193,36 +187,24 @@ class Client:
         return Scores(**arrays)
 
     def _ask(self, method: str, suffix: str, body: bytes | None = None) -> dict[str, Any]:
-        for attempt in range(self._retries + 1):
-            last = attempt == self._retries
-            try:
-                code, content = self._send(method, self._path + suffix, body)
-            except TimeoutError as error:
-                raise ServingError(
-                    f"{self.url} did not answer within {self._timeout:g} s"
-                ) from error
-            # Asking twice does no harm, so a connection that breaks is tried again too.
-            except ConnectionError as error:
-                if last:
-                    raise ServingError(f"{self.url} cannot be reached ({error})") from error
-            except (OSError, http.client.HTTPException) as error:
-                raise ServingError(f"{self.url} cannot be asked ({_short(error)})") from error
-            else:
-                if code not in _RETRIED or last:
-                    return self._answer(code, content)
-            time.sleep(min(0.1 * 2**attempt, _LONGEST_PAUSE))
-        raise AssertionError  # the last attempt returns or raises
-
-    def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        https = self._parts.scheme == "https"
-        kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
-        connection = kind(str(self._parts.hostname), self._parts.port, timeout=self._timeout)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+            response = self._session.request(
+                method,
+                f"{self.url}{self._path}{suffix}",
+                data=body,
+                headers={"Content-Type": "application/json"},
+                timeout=self._timeout,
+                allow_redirects=False,
+            )
+        except urllib3.exceptions.NewConnectionError as error:
+            raise ServingError(f"{self.url} cannot be reached ({_cause(error)})") from error
+        except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
+            raise ServingError(f"{self.url} did not answer within {self._timeout:g} s") from error
+        except requests.ConnectionError as error:
+            raise ServingError(f"{self.url} cannot be reached ({_cause(error)})") from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise ServingError(f"{self.url} cannot be asked ({_cause(error)})") from error
+        return self._answer(response.status_code, response.content)
 
     def _answer(self, code: int, content: bytes) -> dict[str, Any]:
         try:
@@ -235,6 +217,50 @@ class Client:
             answer.get("error") if isinstance(answer, dict) else content.decode("utf-8", "replace")
         )
         raise ServingError(f"{self.url}{self._path} answered {code}: {_short(said)}", code)
+
+
+class _Retry(urllib3.util.Retry):
+    """Asks again only where that helps, with pauses that have a bound whatever the server wishes."""
+
+    def increment(self, *args: Any, error: Exception | None = None, **options: Any) -> Any:
+        # Who waited once for the whole time-out, or mistyped the host, wants to know now. For urllib3 a refused
+        # connection is a kind of time-out.
+        refused = isinstance(error, urllib3.exceptions.NewConnectionError)
+        timed_out = isinstance(error, urllib3.exceptions.TimeoutError) and not refused
+        if error and (timed_out or isinstance(error, urllib3.exceptions.NameResolutionError)):
+            raise error
+        return super().increment(*args, error=error, **options)
+
+    def get_retry_after(self, response: Any) -> float | None:
+        wished = super().get_retry_after(response)
+        return None if wished is None else min(wished, _LONGEST_PAUSE)
+
+
+def _new_session(retries: int) -> requests.Session:
+    retry = _Retry(
+        total=retries,
+        redirect=0,
+        other=0,
+        status_forcelist=_RETRIED,
+        # POST too: scoring changes nothing on the server, so asking twice does no harm.
+        allowed_methods=None,
+        backoff_factor=_FIRST_PAUSE,
+        backoff_max=_LONGEST_PAUSE,
+        raise_on_status=False,
+    )
+    session = requests.Session()
+    # No proxies and no .netrc from the environment: a server on this machine is asked directly.
+    session.trust_env = False
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=retry))
+    return session
+
+
+def _cause(error: BaseException) -> str:
+    """The words of the system, from below the layers of requests and urllib3."""
+    while below := error.__cause__ or error.__context__:
+        error = below
+    return _short(error)
 
 
 def _joined(parts: list[Scores]) -> Scores:

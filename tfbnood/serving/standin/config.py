@@ -1,14 +1,13 @@
 """Which models to serve: a base, a folder of bases, or a `models.config` of TensorFlow Serving."""
 
-import collections
 import dataclasses
 import os
 import pathlib
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfbnood.serving.client import ServingError
+from tfbnood.errors import ServingError
+from tfbnood.serving.model_server_config import read_model_server_config
 
 __all__ = ["ModelConfig", "models_from", "version_folders"]
 
@@ -75,6 +74,7 @@ def models_from(path: str | os.PathLike, name: str | None = None) -> list[ModelC
 
 
 def version_folders(base: pathlib.Path) -> dict[int, pathlib.Path]:
+    """The versions of a base: folders named by an integer that hold a `saved_model.pb`."""
     if not base.is_dir():
         return {}
     return {
@@ -86,28 +86,10 @@ def version_folders(base: pathlib.Path) -> dict[int, pathlib.Path]:
     }
 
 
-# The text form of protocol buffers, as far as a models.config uses it. Kinds that are not listed are skipped over.
-_TOKEN = re.compile(
-    r"""\s+|\#[^\n]*|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\w.+-]+|[{}<>\[\]:,;])"""
-)
-_FIELDS = {
-    "models.config": {"model_config_list"},
-    "model_config_list": {"config"},
-    "config": {"name", "base_path", "model_platform", "model_version_policy", "version_labels"}
-    | {"logging_config"},
-    "version_labels": {"key", "value"},
-    "model_version_policy": {"latest", "all", "specific"},
-    "latest": {"num_versions"},
-    "specific": {"versions"},
-    "all": set(),
-}
-
-
 def _read_config(path: pathlib.Path) -> list[ModelConfig]:
     try:
-        message = _message(_tokens(path.read_text("utf-8")), "models.config", "")
-        lists = message.get("model_config_list", [])
-        configs = [_config(each) for models in lists for each in models.get("config", [])]
+        message = read_model_server_config(path.read_text("utf-8"))
+        configs = [_config(model) for model in message.model_config_list.config]
         names = [config.name for config in configs]
         if len(set(names)) < len(names):
             raise ValueError(f"every model needs a name of its own. Received: {', '.join(names)}")
@@ -116,73 +98,22 @@ def _read_config(path: pathlib.Path) -> list[ModelConfig]:
     return configs
 
 
-def _tokens(text: str) -> collections.deque[str]:
-    tokens = collections.deque[str]()
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            line = text.count("\n", 0, position) + 1
-            raise ValueError(f"line {line} is not understood at {text[position : position + 20]!r}")
-        position = match.end()
-        if match.group(1):
-            tokens.append(match.group(1))
-    tokens.append("")  # the end, so that there is always a next token
-    return tokens
-
-
-def _message(tokens: collections.deque[str], kind: str, end: str) -> dict[str, list[Any]]:
-    """Reads fields up to `end`; every field is a list, since any may come again."""
-    fields: dict[str, list[Any]] = {}
-    while (key := tokens.popleft()) != end:
-        if key in (",", ";"):
-            continue
-        if not re.fullmatch(r"\w+", key) or key not in _FIELDS.get(kind, {key}):
-            raise ValueError(f"{kind} has no field {key or 'end'}")
-        values = fields.setdefault(key, [])
-        if tokens[0] == ":":
-            tokens.popleft()
-        if tokens[0] != "[":
-            values.append(_value(tokens, key))
-            continue
-        tokens.popleft()
-        while tokens[0] != "]":
-            values.append(_value(tokens, key))
-            if tokens[0] == ",":
-                tokens.popleft()
-        tokens.popleft()
-    return fields
-
-
-def _value(tokens: collections.deque[str], key: str) -> Any:
-    token = tokens.popleft()
-    if token in ("{", "<"):
-        return _message(tokens, key, "}" if token == "{" else ">")
-    if key in _FIELDS or not re.match(r"[\w.+\"'-]", token):
-        raise ValueError(f"{key} must have a value. Received: {token or 'the end'}")
-    return re.sub(r"\\(.)", r"\1", token[1:-1]) if token[0] in "\"'" else token
-
-
-def _config(fields: dict[str, list[Any]]) -> ModelConfig:
-    name, base = fields.get("name", [""])[-1], fields.get("base_path", [""])[-1]
-    if not (isinstance(name, str) and isinstance(base, str) and name):
-        raise ValueError(f"config must have a name and a base_path. Received: {name}, {base}")
-    if not os.path.isabs(base):
-        raise ValueError(f"base_path must be absolute, as for the real server. Received: {base}")
-    platform = fields.get("model_platform", ["tensorflow"])[-1]
-    if platform != "tensorflow":
-        raise ValueError(f"model_platform must be tensorflow. Received: {platform}")
-    labels = {
-        each["key"][-1]: int(each["value"][-1])
-        for each in fields.get("version_labels", [])
-        if {"key", "value"} <= each.keys()
-    }
-    config = ModelConfig(name, pathlib.Path(base), labels)
-    policy = fields.get("model_version_policy", [{}])[-1]
-    if "specific" in policy:
-        versions = policy["specific"][-1].get("versions", [])
-        return dataclasses.replace(config, versions=frozenset(map(int, versions)))
-    if "all" in policy:
-        return dataclasses.replace(config, newest=None)
-    newest = policy.get("latest", [{}])[-1].get("num_versions", [1])[-1]
-    return dataclasses.replace(config, newest=max(int(newest), 1))
+def _config(model: Any) -> ModelConfig:
+    if not model.name:
+        raise ValueError(f"config must have a name and a base_path. Received: {model.base_path!r}")
+    if not os.path.isabs(model.base_path):
+        raise ValueError(
+            f"base_path must be absolute, as for the real server. Received: {model.base_path!r}"
+        )
+    if model.model_platform not in ("", "tensorflow") or model.model_type > 1:
+        raise ValueError(
+            f"model_platform must be tensorflow. Received: {model.model_platform or 'model_type: OTHER'}"
+        )
+    config = ModelConfig(model.name, pathlib.Path(model.base_path), dict(model.version_labels))
+    policy = model.model_version_policy
+    match policy.WhichOneof("policy_choice"):
+        case "specific":
+            return dataclasses.replace(config, versions=frozenset(policy.specific.versions))
+        case "all":
+            return dataclasses.replace(config, newest=None)
+    return dataclasses.replace(config, newest=max(policy.latest.num_versions, 1))

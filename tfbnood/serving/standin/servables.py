@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.serving.client import ServingError
+from tfbnood.errors import ServingError
 from tfbnood.serving.standin.config import ModelConfig, version_folders
 from tfbnood.serving.standin.rest import HTTP_OF_TF_CODE, RestError
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from tfbnood.serving.client import ServingError
+from tfbnood.errors import ServingError
 from tfbnood.serving.standin import rest
 from tfbnood.serving.standin.config import ModelConfig
 from tfbnood.serving.standin.connections import HttpServer
