@@ -9,6 +9,7 @@ import pytest
 
 import tfbnood
 from tfbnood import zoo
+from tfbnood._core import shipped
 from tfbnood.errors import TfbnoodError
 from tfbnood.metrics import auroc
 
@@ -67,7 +68,7 @@ def test_a_shipped_detector_works_at_once():
 @pytest.fixture
 def copied(tmp_path, monkeypatch):
     shutil.copytree(zoo.base("digits_realnvp"), tmp_path / "copy")
-    monkeypatch.setattr(zoo, "_PLACES", (tmp_path,))
+    monkeypatch.setattr(shipped, "PLACES", (tmp_path,))
     return tmp_path / "copy"
 
 
@@ -81,6 +82,15 @@ def test_a_changed_a_missing_and_a_new_file_are_found(copied):
         "detector/arrays.npz",
         "detector/more.py",
     ]
+
+
+def test_a_version_may_be_missing_as_a_whole_but_not_in_part(copied):
+    (copied / "1" / "fingerprint.pb").unlink()
+    assert zoo.changed_files(copied) == ["1/fingerprint.pb"]
+    shutil.rmtree(copied / "1")
+    assert zoo.changed_files(copied) == []
+    shutil.rmtree(copied / "detector")
+    assert len(zoo.changed_files(copied)) == 3
 
 
 def test_a_model_is_only_taken_for_a_training_that_is_the_same(copied):

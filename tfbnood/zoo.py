@@ -1,18 +1,19 @@
 """Trained detectors that ship with the package: `savedmodels/NAME`, each a model base for TF Serving.
 
-A base has the exported version (`1/`), the detector for Python (`detector/`), and `MANIFEST.json`, which says what it
-was trained on, how well it works, and the hash of every file.
+A base has the detector for Python (`detector/`) and `MANIFEST.json`, which states what it was trained on, how well it
+works, and the hash of every file. In a checkout it also has the exported version (`1/`); an installed package leaves it
+out, since it is as large as the detector, and `tfbnood export` makes it.
 """
 
 import hashlib
 import json
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from tfbnood._core import shipped
 from tfbnood.detector import Detector
-from tfbnood.errors import SavedDetectorError, TfbnoodError
+from tfbnood.errors import SavedDetectorError
 
 __all__ = [
     "base",
@@ -24,12 +25,6 @@ __all__ = [
     "trained_model",
 ]
 
-# Beside the package in a checkout, and inside it where it was installed.
-_PLACES = tuple(
-    pathlib.Path(__file__).resolve().parent.joinpath(*parts)
-    for parts in (("savedmodels",), ("..", "savedmodels"))
-)
-
 
 def list_models() -> list[str]:
     """Names of the trained detectors that ship with the package.
@@ -38,8 +33,7 @@ def list_models() -> list[str]:
         >>> "digits_realnvp" in tfbnood.list_models()
         True
     """
-    found = {path.parent.name for place in _PLACES for path in place.glob("*/MANIFEST.json")}
-    return sorted(found)
+    return shipped.names()
 
 
 def load(name: str) -> Detector:
@@ -62,23 +56,17 @@ def load(name: str) -> Detector:
 
 
 def base(name: str) -> pathlib.Path:
-    """The folder of a shipped detector, to serve: `tfbnood serve` takes it as it is.
+    """The folder of a shipped detector; in a checkout it has an exported version, as `tfbnood serve` takes it.
 
     Example:
         >>> base("digits_realnvp").name
         'digits_realnvp'
     """
-    # A name from outside must not walk out of the folder.
-    if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        for place in _PLACES:
-            if (place / name / "MANIFEST.json").is_file():
-                return (place / name).resolve()
-    known = ", ".join(list_models()) or "none are installed"
-    raise TfbnoodError(f"name must be one of the shipped detectors, {known}. Received: {name!r}")
+    return shipped.base(name)
 
 
 def manifest(name: str) -> dict[str, Any]:
-    """What a shipped detector's MANIFEST.json says.
+    """The content of a shipped detector's MANIFEST.json.
 
     Example:
         >>> manifest("digits_realnvp")["training"]["train_images"]
@@ -92,9 +80,15 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 def changed_files(folder: pathlib.Path) -> list[str]:
-    """Files of a base that are missing, new or other than its MANIFEST.json says."""
+    """Files of a base that are missing, new or other than its MANIFEST.json states.
+
+    A version that is missing as a whole is no change: an installed package has none.
+    """
     expected = json.loads((folder / "MANIFEST.json").read_text())["sha256"]
     found = file_hashes(folder)
+    tops = {key.partition("/")[0] for key in expected}
+    left_out = {top for top in tops if top.isdigit() and not (folder / top).exists()}
+    expected = {key: of for key, of in expected.items() if key.partition("/")[0] not in left_out}
     return sorted(key for key in {*expected, *found} if expected.get(key) != found.get(key))
 
 

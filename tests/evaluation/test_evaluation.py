@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import math
-import sys
 
 import matplotlib as mpl
 import numpy as np
@@ -10,7 +9,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import tfbnood
 from tfbnood import data, statistics
-from tfbnood.errors import DataError, StatisticError, TfbnoodError
+from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation.run import Evaluation, evaluate
 from tfbnood.scoring.evidence import gatherer
 
@@ -366,13 +365,6 @@ def test_the_plot_of_one_contamination_has_a_bar_a_set_and_statistic(tmp_path):
     ]
     result.save(tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 5000
-
-
-def test_without_matplotlib_one_line_says_what_to_install(mixed, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(TfbnoodError, match=r"pip install tfbnood\[plots\]"):
-        mixed.save(tmp_path / "all")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from sklearn.metrics import (
 
 import tfbnood
 from tfbnood import plots
-from tfbnood.errors import DataError, TfbnoodError
+from tfbnood.errors import DataError
 from tfbnood.metrics import estimates
 from tfbnood.plots import style
 
@@ -336,12 +336,6 @@ def test_a_figure_can_be_sent_to_another_process():
     figure = pickle.loads(pickle.dumps(plots.p_values([0.2, 0.7])))
     assert figure.axes[0].get_xlabel() == "p-value"
     assert figure._repr_png_().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(TfbnoodError, match=r"pip install tfbnood\[plots\]"):
-        plots.p_values([0.5])
 
 
 @pytest.mark.parametrize(

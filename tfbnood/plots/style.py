@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbnood._core.files import atomic_path
-from tfbnood.errors import DataError, TfbnoodError
+from tfbnood.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,15 +50,9 @@ def marker(index: int) -> str:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Makes an empty figure of a size in inches that pyplot does not know, so that nobody has to close it.
+    """Makes an empty figure of a size in inches that pyplot does not know, so that nobody has to close it."""
+    import matplotlib.figure
 
-    Raises:
-        TfbnoodError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure
-    except ImportError:
-        raise TfbnoodError("plots need matplotlib: pip install tfbnood[plots]") from None
     figure: Any = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
     # A notebook that has not imported pyplot knows no other picture of a figure; one that has takes its own instead.
     figure._repr_png_ = functools.partial(_png, figure)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import keras
+import keras_tuner
 import numpy as np
 from tqdm import tqdm
 
@@ -23,11 +24,6 @@ from tfbnood.statistics.base import Statistic
 from tfbnood.training.schedule import ConstantThenDecay
 from tfbnood.training.stream import batches
 from tfbnood.tuning.choose import pseudo_aurocs
-
-try:
-    import keras_tuner
-except ImportError:
-    raise TfbnoodError("tuning needs keras-tuner: pip install tfbnood[tuning]") from None
 
 __all__ = ["OBJECTIVES", "SEARCHED", "HyperModel", "Study", "Trial", "run_trial"]
 
