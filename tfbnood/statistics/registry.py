@@ -17,10 +17,13 @@ A user's own statistic is a class in a file of their own:
 
 import importlib
 import inspect
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfbnood.errors import StatisticError
-from tfbnood.statistics.base import Statistic
+
+if TYPE_CHECKING:
+    # Imports TensorFlow, which a question for names does not need.
+    from tfbnood.statistics.base import Statistic
 
 __all__ = ["check_name", "get", "names", "register"]
 
@@ -44,9 +47,9 @@ _BUILT_IN = {
 }
 # What to use when in doubt; docs/statistics.md says why.
 _AUTO = "ensemble"
-_registered: dict[str, type[Statistic]] = {}
+_registered: "dict[str, type[Statistic]]" = {}
 
-Class = TypeVar("Class", bound=type[Statistic])
+Class = TypeVar("Class", bound="type[Statistic]")
 
 
 def register(statistic: Class) -> Class:
@@ -64,6 +67,8 @@ def register(statistic: Class) -> Class:
         >>> tfbnood.Detector(None, "brightness", reference=x.train).score(x.test).shape
         (397,)
     """
+    from tfbnood.statistics.base import Statistic
+
     if not (inspect.isclass(statistic) and issubclass(statistic, Statistic)):
         raise StatisticError(f"register takes a subclass of Statistic. Received: {statistic!r}")
     if getattr(statistic, "scope", None) not in ("image", "batch"):
@@ -99,7 +104,7 @@ def check_name(name: str) -> None:
         )
 
 
-def get(statistic: "str | Statistic", **config: Any) -> Statistic:
+def get(statistic: "str | Statistic", **config: Any) -> "Statistic":
     """Returns a statistic by name, or the given one as it is; "auto" is the best for single images and mixed streams.
 
     Example:
@@ -107,6 +112,8 @@ def get(statistic: "str | Statistic", **config: Any) -> Statistic:
         >>> statistic.name, statistic.r2
         ('bn_delta', 0.5)
     """
+    from tfbnood.statistics.base import Statistic
+
     if isinstance(statistic, Statistic):
         return statistic
     check_name(statistic)
@@ -117,14 +124,14 @@ def get(statistic: "str | Statistic", **config: Any) -> Statistic:
         raise StatisticError(f"{name} does not take these settings: {error}") from None
 
 
-def _class(name: str) -> type[Statistic]:
+def _class(name: str) -> "type[Statistic]":
     if name in _registered:
         return _registered[name]
     module, _, member = _BUILT_IN[name].partition(":")
     return getattr(importlib.import_module(f"tfbnood.statistics.{module}"), member)
 
 
-def _is_another(known: type[Statistic] | None, statistic: type[Statistic]) -> bool:
+def _is_another(known: "type[Statistic] | None", statistic: "type[Statistic]") -> bool:
     """False for the same class defined again, as when a cell of a notebook is run twice."""
     return known is not None and (known.__module__, known.__qualname__) != (
         statistic.__module__,
