@@ -148,7 +148,7 @@ def test_every_command_is_one_that_exists():
     assert [line[0] for line in lines if line].count("tfbnood") >= 4
     for line in lines:
         if line and line[0] == "tfbnood" and "--help" not in line:
-            arguments = cli._parser().parse_args(line[1:])
+            arguments = cli.make_parser().parse_args(line[1:])
             assert callable(arguments.run)
         elif line and line[0] == "tfbnood":
             with pytest.raises(SystemExit) as exit_:

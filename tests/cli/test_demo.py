@@ -7,29 +7,30 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbnood.cli.demo import demo, save_grid
+from tfbnood.cli import main
+from tfbnood.cli.demo import save_grid
 from tfbnood.detector import Detector
 from tfbnood.models import VAE, registry
 from tfbnood.training import run as training
 
 
-def test_demo_goes_on_after_ctrl_c_and_does_the_whole_job(tmp_path, capsys, monkeypatch):
+def test_demo_resumes_after_ctrl_c_and_does_the_whole_job(tmp_path, capsys, monkeypatch):
     class Stopped(training.Reporter):
         def on_train_batch_end(self, batch, logs=None):
             raise KeyboardInterrupt
 
+    line = ["demo", "--out", str(tmp_path), "--steps", "2"]
     # A VAE under the name: what is tested is the demo, and a RealNVP takes ten times as long to trace.
     monkeypatch.setitem(registry.MODELS, "realnvp", VAE)
     with monkeypatch.context() as patch:
         patch.setattr(training, "Reporter", Stopped)
-        with pytest.raises(KeyboardInterrupt):
-            demo(tmp_path, steps=2)
+        assert main(line) == 130
     assert not (tmp_path / "samples.png").exists()
 
-    demo(tmp_path, steps=2)
+    assert main(line) == 0
     captured = capsys.readouterr()
     assert "step 2/2" in captured.err
-    # One log a call: the second went on in the folder of the first.
+    # One log per call: the second resumed in the folder of the first.
     assert len(list((tmp_path / "run" / "logs").iterdir())) == 2
     assert tf.io.decode_png((tmp_path / "samples.png").read_bytes()).shape == (8 * 64, 8 * 64, 1)
     for name in ("rotated", "inverted", "photos"):

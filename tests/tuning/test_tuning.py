@@ -495,7 +495,9 @@ def test_the_command_ranks_and_names_the_next_one(toy, data_dir, tmp_path, capsy
     trials, statistics, time_over, last = captured.out.strip().split("\n\n")
     assert trials.splitlines()[0].split()[:2] == ["trial", "val_bits_per_dim"]
     assert statistics.splitlines()[0].split()[:2] == ["statistic", "mean"]
-    assert time_over == "time is over after 1 of 2 trials: the same command again goes on"
+    assert time_over == (
+        "Time limit reached after 1 of 2 trials; run the same command again to resume."
+    )
     assert f"tfbnood calibrate {out}/best --out DETECTOR --statistic " in last
     ranked = json.loads((out / "statistics.json").read_text())
     assert {one["name"] for one in ranked} == {"pixel_pca", "bn_delta"}
@@ -504,11 +506,11 @@ def test_the_command_ranks_and_names_the_next_one(toy, data_dir, tmp_path, capsy
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"trials": 0}, "trials must be at least 1. Received: trials=0"),
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"seed": -1}, "seed must lie in"),
-        ({"max-minutes": 0}, "max_minutes must be positive"),
-        ({"statistic": "magic"}, "statistic must be auto or one of"),
+        ({"trials": 0}, "--trials must be at least 1. Received: 0"),
+        ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"seed": -1}, "--seed must be in [0, 2147483647]"),
+        ({"max-minutes": 0}, "--max-minutes must be positive"),
+        ({"statistic": "magic"}, "--statistic must be auto or one of"),
         ({"data": "no_such_data"}, "no_such_data"),
     ],
     ids=str,
@@ -550,8 +552,8 @@ def test_arguments_that_only_python_can_get_wrong(toy):
 
 
 def test_the_choices_of_the_command_are_those_of_the_module():
-    # Written out in cli.py, so that --help need not import TensorFlow.
-    parser = cli._parser()._subparsers._group_actions[0].choices["tune"]
+    # Written out in cli/tune.py, so that --help need not import TensorFlow.
+    parser = cli.make_parser()._subparsers._group_actions[0].choices["tune"]
     choices = {action.dest: action.choices for action in parser._actions}
     assert choices["method"] == tuning.METHODS
     assert choices["objective"] == tuple(tuning.OBJECTIVES)

@@ -1,30 +1,46 @@
 """`tfbnood demo`: the whole job on data that is always there, scikit-learn's 8×8 digits."""
 
+import argparse
+import os
 import pathlib
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import tensorflow as tf
+from tfbnood.cli import checks, options, values
 
-from tfbnood._core.files import atomic_path
-from tfbnood.data.sets import load, photo_patches, rotate
-from tfbnood.detector import Detector
-from tfbnood.evaluation.run import evaluate
-from tfbnood.statistics.registry import get
-from tfbnood.training.run import train
+if TYPE_CHECKING:
+    import numpy as np
 
-__all__ = ["demo"]
+__all__ = ["add", "run", "save_grid"]
 
 
-def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
-    """Trains a small RealNVP on digits, calibrates a detector, evaluates it and scores images with it.
+def add(commands: Any) -> None:
+    """Adds the command's parser."""
+    command = commands.add_parser(
+        "demo",
+        help="the whole job on scikit-learn's 8×8 digits, in about 3 minutes",
+        description="Trains on scikit-learn's 8×8 digits and shows how the model scores images that are not digits. "
+        "The same command again resumes after Ctrl-C or a kill.",
+    )
+    options.out(command, "folder of the results (default: demo)", default="demo")
+    # With more, so few digits are learned by heart.
+    command.add_argument(
+        "--steps", type=values.integer(1), default=500, help="training steps (default: 500)"
+    )
+    options.seed(command)
+    command.set_defaults(run=run)
 
-    Args:
-        out: folder of the results; a second call goes on where the first was stopped.
-        steps: of training. Defaults to 500: with more, so few digits are learned by heart.
-        seed: of everything random.
-    """
-    out = pathlib.Path(out)
+
+def run(arguments: argparse.Namespace) -> None:
+    """Trains a small RealNVP on digits, calibrates a detector, evaluates it and scores images with it."""
+    checks.check_out(arguments.out)
+    from tfbnood.data.sets import load, photo_patches, rotate
+    from tfbnood.detector import Detector
+    from tfbnood.evaluation.run import evaluate
+    from tfbnood.statistics.registry import get
+    from tfbnood.training.run import train
+
+    out, steps, seed = pathlib.Path(arguments.out), arguments.steps, arguments.seed
     digits = load("digits")
     print(f"1. data: {digits!r}")
     print(f"2. training a RealNVP for {steps} steps of 64 images into {out / 'run'}")
@@ -43,7 +59,7 @@ def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
         "inverted": 255 - digits.test,
         "photos": photos,
     }
-    print("4. evaluating on images that are no digits, alone and as a fifth of a stream of digits")
+    print("4. evaluating on images that are not digits, alone and as a fifth of a stream of digits")
     result = evaluate(
         detector,
         digits.test,
@@ -64,8 +80,13 @@ def demo(out: str | pathlib.Path, *, steps: int = 500, seed: int = 0) -> None:
         print(f"   {name}: {detector.test_batch(images[:64])}")
 
 
-def save_grid(path: str | pathlib.Path, images: np.ndarray, *, zoom: int = 8) -> None:
+def save_grid(path: str | os.PathLike[str], images: "np.ndarray", *, zoom: int = 8) -> None:
     """Writes images as one PNG, in rows of about as many as there are rows, each pixel `zoom` wide."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tfbnood._core.files import atomic_path
+
     columns = int(np.ceil(np.sqrt(len(images))))
     rows = -(-len(images) // columns)
     blank = np.zeros((rows * columns - len(images), *images.shape[1:]), np.uint8)

@@ -11,9 +11,9 @@ from tqdm import tqdm
 from tfbnood.data.formats import checked_image_shape, decode_image
 from tfbnood.errors import DataError
 
-__all__ = ["FolderImages", "from_folder"]
+__all__ = ["SUFFIXES", "FolderImages", "from_folder"]
 
-_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def from_folder(
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"folder must be an existing folder. Received: {str(folder)!r}")
-    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in _SUFFIXES and p.is_file())
+    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not paths:
         raise DataError(
             "folder must hold .png, .jpg or .jpeg files, itself or below. "

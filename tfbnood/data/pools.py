@@ -1,15 +1,51 @@
 """Outliers and contaminated pools made of images at hand."""
 
 import importlib.resources
+import os
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbnood._core.images import as_images
 from tfbnood.errors import DataError
 
-__all__ = ["mix", "mix_rows", "photo_patches", "rotate"]
+if TYPE_CHECKING:
+    from tfbnood.data.sets import Dataset
+
+__all__ = ["MADE_OUTLIERS", "mix", "mix_rows", "outlier_set", "photo_patches", "rotate"]
+
+# What `outlier_set` makes itself, beside the data sets it loads.
+MADE_OUTLIERS = ("rotation", "inverted", "photos")
+
+
+def outlier_set(
+    name: str, inliers: "Dataset", *, seed: int, data_dir: str | os.PathLike[str] | None = None
+) -> np.ndarray:
+    """Outliers by name: made of the inliers' test images, cut from photographs, or another data set's test images.
+
+    Args:
+        name: `rotation`, `inverted` (made of the inliers), `photos` (scikit-learn's), or the name of a data set.
+        inliers: the in-distribution data set.
+        seed: of what is made.
+        data_dir: as for `tfbnood.data.load`.
+
+    Returns:
+        uint8 `[n, height, width, channels]`.
+
+    Example:
+        >>> bool((outlier_set("inverted", x, seed=0) == 255 - x.test).all())
+        True
+    """
+    from tfbnood.data.sets import load  # which imports this module
+
+    if name == "rotation":
+        return rotate(inliers.test, seed=seed)
+    if name == "inverted":
+        return 255 - inliers.test
+    if name == "photos":
+        return photo_patches(1000, inliers.image_shape, seed=seed)
+    return load(name, data_dir=data_dir).test
 
 
 def rotate(images: Any, degrees: tuple[float, float] = (90, 270), *, seed: int) -> np.ndarray:

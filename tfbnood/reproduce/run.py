@@ -16,12 +16,11 @@ from tfbnood.plots.style import write_figure
 from tfbnood.reproduce import beyond, figures, tables
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.stages import Stages
-from tfbnood.reproduce.studies import NEEDS, SCALES, Study
+from tfbnood.reproduce.studies import NEEDS, SCALES, WHAT, Study
 from tfbnood.reproduce.work import Work
 
 __all__ = ["WHAT", "read_studies", "reproduce"]
 
-WHAT = (*NEEDS, "all")
 _FIGURE_TITLES = {
     "figure1": "Figure 1: likelihoods of outliers, and a mis-specified model",
     "figure2": "Figure 2: the two-dimensional example",

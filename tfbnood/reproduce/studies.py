@@ -2,7 +2,7 @@
 
 import dataclasses
 
-__all__ = ["CONTAMINATIONS", "NEEDS", "SCALES", "SHARES", "Generator", "Study"]
+__all__ = ["CONTAMINATIONS", "NEEDS", "SCALES", "SHARES", "WHAT", "Generator", "Study"]
 
 CONTAMINATIONS = (1.0, 0.2, 0.05)
 SHARES = (0.0, 0.15, 0.3, 0.5, 0.9, 1.0)  # r of Table 3 and Figure 3
@@ -77,6 +77,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "figure5": ("fooled",),
     "beyond": ("ensemble", "statistics", *_BATCHES, "deltas", "speed", "draws", "ratio"),
 }
+WHAT = (*NEEDS, "all")
 
 _PAPER = ("bits", "ensemble", "statistics", "deltas", "shares", "waic")
 _FIRST = (*_PAPER, *_BATCHES, "speed", "draws", "ratio")

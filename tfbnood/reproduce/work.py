@@ -18,8 +18,8 @@ from tfbnood._core.batching import map_batches
 from tfbnood._core.sampling import sample_of, take
 from tfbnood.calibration.batch_tests import BATCH_TESTS, batch_p_value
 from tfbnood.calibration.conformal import calibrate, conformal_p_values
-from tfbnood.cli.commands import outlier_set
-from tfbnood.data.sets import Dataset, load, photo_patches
+from tfbnood.data.pools import outlier_set, photo_patches
+from tfbnood.data.sets import Dataset, load
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation.run import Evaluation, evaluate
 from tfbnood.metrics import auroc, average_precision

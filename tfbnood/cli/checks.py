@@ -1,0 +1,71 @@
+"""What must be on this machine before a command starts. Each check is done before TensorFlow is imported."""
+
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+
+from tfbnood._core import shipped
+from tfbnood.cli.values import did_you_mean
+from tfbnood.errors import TfbnoodError
+
+__all__ = ["check_data_sets", "check_out", "detector_folder"]
+
+
+def detector_folder(text: str) -> pathlib.Path:
+    """The folder of a detector, given as such or as the name of a shipped one."""
+    path = pathlib.Path(text)
+    if (path / "detector.json").is_file():
+        return path
+    names = shipped.names()
+    if text in names:
+        return shipped.base(text) / "detector"
+    if (path / "detector" / "detector.json").is_file():
+        hint = f"; did you mean {path / 'detector'}?"
+    elif path.exists():
+        hint = ", which has no detector.json"
+    else:
+        hint = did_you_mean(text, names) or ", which does not exist"
+    raise TfbnoodError(
+        "DETECTOR must be a folder that holds a saved detector, as `tfbnood calibrate` makes, or one of "
+        f"{', '.join(names)}. Received: {text}{hint}"
+    )
+
+
+def check_data_sets(
+    option: str, names: Iterable[str], data_dir: str | None, also: Sequence[str] = ()
+) -> None:
+    """Refuses a name that neither the package knows nor files in the data folder have.
+
+    Args:
+        option: what the names were given by, for the error.
+        names: of data sets.
+        data_dir: as typed after --data-dir.
+        also: names that are understood beside those of data sets.
+    """
+    from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
+
+    place = data_dir or os.environ.get(DATA_DIR_VARIABLE)
+    if place and not pathlib.Path(place).is_dir():
+        source = "--data-dir" if data_dir else DATA_DIR_VARIABLE
+        raise TfbnoodError(f"{source} must name an existing folder. Received: {place}")
+    files = [path.stem for path in pathlib.Path(place).glob("*.npz")] if place else []
+    stems = {stem.removesuffix("_train").removesuffix("_test") for stem in files}
+    known = [*NAMES, *also, *sorted(stems - {*NAMES})]
+    where = place or "the folder that --data-dir names"
+    for name in names:
+        if name not in known:
+            raise TfbnoodError(
+                f"{option} must be one of {', '.join((*NAMES, *also))}, or have npz files in {where}. "
+                f"Received: {name}{did_you_mean(name, known)}"
+            )
+
+
+def check_out(text: str) -> None:
+    """Refuses a folder that cannot be made, before hours of work are lost for want of it."""
+    path = pathlib.Path(text)
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        which = f"{text}, which is a file" if there == path else f"{text}: {there} is a file"
+        raise TfbnoodError(f"--out must be a folder. Received: {which}")
+    if not os.access(there, os.W_OK):
+        raise TfbnoodError(f"--out must be a folder that can be written. Received: {text}")

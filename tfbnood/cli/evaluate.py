@@ -1,0 +1,90 @@
+"""`tfbnood evaluate`: how well a detector distinguishes data sets."""
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+from typing import Any
+
+from tfbnood.cli import checks, options, values
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Any) -> None:
+    """Adds the command's parser."""
+    command = commands.add_parser(
+        "evaluate",
+        help="how well a detector distinguishes data sets",
+        description="AUROC, AP and FPR at 95 % TPR of a detector, and bits per dimension in both modes.",
+    )
+    options.detector(command)
+    command.add_argument(
+        "--inliers", required=True, help="data set of the in-distribution test images"
+    )
+    command.add_argument(
+        "--outliers",
+        required=True,
+        nargs="+",
+        help="data sets; also rotation and inverted (made of the inliers) and photos (scikit-learn's)",
+    )
+    command.add_argument(
+        "--statistics",
+        nargs="+",
+        type=values.statistic,
+        help='names, or with settings bn_delta:{"r1": 0} (default: its own)',
+    )
+    command.add_argument(
+        "--contamination",
+        nargs="+",
+        type=values.CONTAMINATION,
+        default=[1.0],
+        metavar="SHARE",
+        help="shares of outliers in the pool that is scored (default: 1, outliers alone)",
+    )
+    options.images_per_set(command)
+    options.seed(command)
+    options.data_dir(command)
+    options.out(command, "folder for evaluation.json, .md and .png")
+    options.as_json(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Evaluates a detector on named data sets; prints and, with --out, saves the result."""
+    from tfbnood.data.pools import MADE_OUTLIERS, outlier_set
+
+    folder, data_dir = checks.detector_folder(arguments.detector), arguments.data_dir
+    checks.check_data_sets("--inliers", [arguments.inliers], data_dir)
+    checks.check_data_sets("--outliers", arguments.outliers, data_dir, also=MADE_OUTLIERS)
+    from tfbnood.data.sets import load
+    from tfbnood.detector import Detector
+    from tfbnood.evaluation.run import evaluate
+
+    dataset, chosen, seed = (
+        load(arguments.inliers, data_dir=data_dir),
+        arguments.statistics,
+        arguments.seed,
+    )
+    result = evaluate(
+        Detector.load(folder),
+        dataset.test,
+        {
+            name: outlier_set(name, dataset, seed=seed, data_dir=data_dir)
+            for name in arguments.outliers
+        },
+        statistics=None if chosen is None else [one.make() for one in chosen],
+        contamination=tuple(arguments.contamination),
+        n=arguments.n,
+        seed=seed,
+        # The detector's own statistic is fitted already.
+        reference=dataset.train if chosen else None,
+        progress=True,
+    )
+    command = shlex.join(["tfbnood", *sys.argv[1:]])
+    result = dataclasses.replace(result, provenance={**result.provenance, "command": command})
+    print(json.dumps(result.to_dict(), indent=2) if arguments.json else result)
+    if arguments.out is not None:
+        result.save(arguments.out)
+        print(f"saved: {arguments.out}", file=sys.stderr)

@@ -1,0 +1,62 @@
+"""`tfbnood export`: a detector as a SavedModel for TF Serving."""
+
+import argparse
+import sys
+from typing import Any
+
+from tfbnood.cli import checks, options, values
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Any) -> None:
+    """Adds the command's parser."""
+    command = commands.add_parser(
+        "export",
+        help="write a detector as a SavedModel for TF Serving",
+        description="Writes the next version of a model base, OUT/<integer>, with signatures for TF Serving.",
+    )
+    options.detector(command)
+    options.out(command, "the model base, e.g. savedmodels/NAME", required=True)
+    options.fpr(command)
+    command.add_argument(
+        "--data",
+        help="data set whose held-out images calibrate score_batch (default: the detector's)",
+    )
+    options.data_dir(command)
+    command.add_argument(
+        "--embed",
+        type=values.integer(0),
+        default=0,
+        metavar="IMAGES",
+        help="training images to put inside, for score_batch with mixed samples (default: 0, mixed moments)",
+    )
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes the next version of a model base."""
+    folder = checks.detector_folder(arguments.detector)
+    if arguments.data is not None:
+        checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
+    checks.check_out(arguments.out)
+    from tfbnood._core.sampling import sample_of
+    from tfbnood.data.sets import load
+    from tfbnood.detector import Detector
+
+    detector = Detector.load(folder)
+    runs = detector.about.get("runs") or [{}]
+    data = arguments.data or runs[0].get("data")
+    held_out = embedded = None
+    if data is None:
+        print(
+            "no held-out images: score_batch is left out; --data names a data set", file=sys.stderr
+        )
+    else:
+        dataset = load(data, data_dir=arguments.data_dir)
+        held_out = dataset.calibration
+        embedded = sample_of(dataset.train, arguments.embed) if arguments.embed else None
+    version = detector.export(
+        arguments.out, fpr=arguments.fpr, held_out=held_out, embed=embedded, progress=True
+    )
+    print(f"exported: {version}")

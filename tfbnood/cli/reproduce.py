@@ -1,0 +1,74 @@
+"""`tfbnood reproduce`: tables and figures made again."""
+
+import argparse
+from typing import Any
+
+from tfbnood.cli import checks, options, values
+from tfbnood.errors import TfbnoodError
+from tfbnood.reproduce.studies import SCALES, WHAT
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Any) -> None:
+    """Adds the command's parser."""
+    command = commands.add_parser(
+        "reproduce",
+        help="make tables and figures again",
+        description="Trains and measures stage by stage. The same command again resumes after Ctrl-C or a kill.",
+    )
+    command.add_argument(
+        "what",
+        choices=WHAT,
+        metavar="WHAT",
+        help=f"{', '.join(WHAT[:-2])}; beyond: what this package adds; all: one page of everything",
+    )
+    command.add_argument("--scale", choices=tuple(SCALES), default="cpu", help="(default: cpu)")
+    options.out(command, "folder of the results", required=True)
+    command.add_argument(
+        "--runs", help="folder of trainings, made or already there (default: OUT/runs)"
+    )
+    command.add_argument("--only", metavar="STUDY", help="one study, such as fashion_mnist_realnvp")
+    command.add_argument(
+        "--finished", action="store_true", help="run nothing: write files of the finished stages"
+    )
+    options.images_per_set(command)
+    command.add_argument(
+        "--batches", type=values.integer(1), default=100, help="batches of each kind (default: 100)"
+    )
+    command.add_argument(
+        "--seeds",
+        type=values.integer(1),
+        default=2,
+        help="models trained for WAIC; 1 leaves it out (default: 2)",
+    )
+    options.data_dir(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Makes tables and figures, and prints them as a page."""
+    names = [study.name for study in SCALES[arguments.scale]]
+    if arguments.only is not None and arguments.only not in names:
+        raise TfbnoodError(
+            f"--only must be one of {', '.join(names)} at --scale {arguments.scale}. "
+            f"Received: {arguments.only}{values.did_you_mean(arguments.only, names)}"
+        )
+    checks.check_data_sets("--data-dir", [], arguments.data_dir)
+    checks.check_out(arguments.out)
+    from tfbnood.reproduce.page import page_as_markdown
+    from tfbnood.reproduce.run import reproduce
+
+    sections = reproduce(
+        arguments.what,
+        arguments.out,
+        scale=arguments.scale,
+        n=arguments.n,
+        batches=arguments.batches,
+        seeds=arguments.seeds,
+        data_dir=arguments.data_dir,
+        runs=arguments.runs,
+        only=arguments.only,
+        finished=arguments.finished,
+    )
+    print(page_as_markdown(f"{arguments.what}: {arguments.out}", sections))

@@ -1,0 +1,73 @@
+"""`tfbnood serve`: exported detectors over REST."""
+
+import argparse
+import pathlib
+from typing import Any
+
+from tfbnood._core import shipped
+from tfbnood.cli import values
+from tfbnood.errors import TfbnoodError
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Any) -> None:
+    """Adds the command's parser."""
+    command = commands.add_parser(
+        "serve",
+        help="serve exported detectors over REST",
+        description="Runs tensorflow_model_server, its container, or a stand-in for development.",
+    )
+    command.add_argument(
+        "path",
+        metavar="PATH",
+        help="a model base, a folder of bases, a models.config, or a shipped detector by name",
+    )
+    command.add_argument(
+        "--port", type=values.integer(0, 65535), default=8501, help="(default: 8501)"
+    )
+    command.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1)")
+    command.add_argument("--stand-in", action="store_true", help="use the stand-in in any case")
+    command.add_argument(
+        "--merge", action="store_true", help="stand-in: join rows of concurrent requests"
+    )
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until Ctrl-C."""
+    path = _served(arguments.path)
+    from tfbnood.serving.launch import serve
+
+    return serve(
+        path,
+        port=arguments.port,
+        host=arguments.host,
+        stand_in=arguments.stand_in,
+        merge=arguments.merge,
+    )
+
+
+def _served(text: str) -> pathlib.Path:
+    """The path to serve, given as such or as the name of a shipped detector."""
+    from tfbnood.serving.launch import is_base
+
+    path, names = pathlib.Path(text), shipped.names()
+    if not path.exists() and text in names:
+        path = shipped.base(text)
+        if not is_base(path):
+            raise TfbnoodError(
+                f"PATH must be exported first. Received: {text}, which has no version here; "
+                f"run `tfbnood export {text} --out models/{text}`, then serve models/{text}"
+            )
+    if path.is_file() or is_base(path) or (path.is_dir() and any(map(is_base, path.iterdir()))):
+        return path
+    hint = ", which has no NAME/1/saved_model.pb or 1/saved_model.pb"
+    if not path.exists():
+        hint = values.did_you_mean(text, names) or ", which does not exist"
+    elif (path / "saved_model.pb").is_file():
+        hint = f", which is a single version; did you mean {path.parent}?"
+    raise TfbnoodError(
+        "PATH must be a model base, a folder of bases, a models.config or one of "
+        f"{', '.join(names)}. Received: {text}{hint}"
+    )

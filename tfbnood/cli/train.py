@@ -1,0 +1,73 @@
+"""`tfbnood train`: a likelihood model trained into a folder."""
+
+import argparse
+from typing import Any
+
+from tfbnood.cli import checks, options, values
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Any) -> None:
+    """Adds the command's parser."""
+    command = commands.add_parser(
+        "train",
+        help="train a likelihood model",
+        description="Trains a model into a folder. The same command again resumes after Ctrl-C or a kill.",
+    )
+    options.data(command)
+    options.model(command)
+    options.preset(command, required=True, help="the model's size")
+    command.add_argument(
+        "--steps", type=values.integer(1), required=True, help="optimiser steps in all"
+    )
+    options.out(command, "folder of the run", required=True)
+    command.add_argument("--batch-size", type=values.integer(1), default=64, help="(default: 64)")
+    command.add_argument(
+        "--learning-rate", type=values.POSITIVE, default=1e-3, help="(default: 0.001)"
+    )
+    options.seed(command)
+    command.add_argument(
+        "--jit",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="compile with XLA: a minute at the start, then faster",
+    )
+    command.add_argument(
+        "--mutation",
+        type=values.MUTATION,
+        default=0.0,
+        metavar="SHARE",
+        help="values of every image to replace by noise: a background model for likelihood_ratio (default: 0)",
+    )
+    command.add_argument(
+        "--checkpoint-every",
+        type=values.integer(1),
+        default=100,
+        metavar="STEPS",
+        help="(default: 100)",
+    )
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Trains, and prints what was made."""
+    checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
+    checks.check_out(arguments.out)
+    from tfbnood.data.sets import load
+    from tfbnood.training.run import train
+
+    network = train(
+        load(arguments.data, data_dir=arguments.data_dir),
+        model=arguments.model,
+        preset=arguments.preset,
+        steps=arguments.steps,
+        out=arguments.out,
+        batch_size=arguments.batch_size,
+        learning_rate=arguments.learning_rate,
+        seed=arguments.seed,
+        jit=arguments.jit,
+        mutation=arguments.mutation,
+        checkpoint_every=arguments.checkpoint_every,
+    )
+    print(f"trained {network.name}: {arguments.out}/model.keras, {arguments.out}/run.json")
