@@ -113,6 +113,9 @@ REFUSED = {
     "which is a file",
     "tune --data digits --out file/new": "--out must be a folder. Received: file/new",
     "export detector --out file": "--out must be a folder. Received: file",
+    f"{EVALUATE} --out result.txt": "--out must be a folder, or end in .json, .md or .png. Received",
+    f"{EVALUATE} --out file": "--out must be a folder. Received: file, which is a file",
+    f"{EVALUATE} --out file/result.md": "--out must be a folder. Received: file, which is a file",
     "reproduce table1 --out file": "--out must be a folder. Received: file",
     "demo --out file": "--out must be a folder. Received: file",
     "score nowhere images": "DETECTOR must be a folder that … or one of … digits_realnvp, … "
@@ -151,7 +154,7 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def files(tmp_path_factory):
     """What the lines speak of, as far as it is there."""
     folder = tmp_path_factory.mktemp("refusals")
     for name in ("empty", "damaged", "unfinished", "run", "unknown", "detector", "images", "sets"):
@@ -174,20 +177,20 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def said(folder):
+def said(files):
     """By line: exit code, standard output, standard error, and heavy modules imported by then."""
-    before = sorted(folder.rglob("*"))
+    before = sorted(files.rglob("*"))
     environment = {key: value for key, value in os.environ.items() if "TFBNOOD" not in key}
     probe = subprocess.run(
         [sys.executable, "-c", PROBE],
         input=json.dumps(list(REFUSED)),
         capture_output=True,
         text=True,
-        cwd=folder,
+        cwd=files,
         env=environment,
     )
     assert probe.returncode == 0, probe.stderr
-    assert sorted(folder.rglob("*")) == before, "a refused command has written something"
+    assert sorted(files.rglob("*")) == before, "a refused command has written something"
     return json.loads(probe.stdout)
 
 

@@ -3,11 +3,13 @@
 import argparse
 import dataclasses
 import json
+import pathlib
 import shlex
 import sys
 from typing import Any
 
 from tfbnood.cli import checks, options, values
+from tfbnood.errors import TfbnoodError
 
 __all__ = ["add", "run"]
 
@@ -46,7 +48,7 @@ def add(commands: Any) -> None:
     options.images_per_set(command)
     options.seed(command)
     options.data_dir(command)
-    options.out(command, "folder for evaluation.json, .md and .png")
+    options.out(command, "folder for evaluation.json, .md and .png, or one such file")
     options.as_json(command)
     command.set_defaults(run=run)
 
@@ -58,15 +60,14 @@ def run(arguments: argparse.Namespace) -> None:
     folder, data_dir = checks.detector_folder(arguments.detector), arguments.data_dir
     checks.check_data_sets("--inliers", [arguments.inliers], data_dir)
     checks.check_data_sets("--outliers", arguments.outliers, data_dir, also=MADE_OUTLIERS)
+    if arguments.out is not None:
+        _check_out(pathlib.Path(arguments.out))
     from tfbnood.data.sets import load
     from tfbnood.detector import Detector
     from tfbnood.evaluation.run import evaluate
 
-    dataset, chosen, seed = (
-        load(arguments.inliers, data_dir=data_dir),
-        arguments.statistics,
-        arguments.seed,
-    )
+    dataset = load(arguments.inliers, data_dir=data_dir)
+    chosen, seed = arguments.statistics, arguments.seed
     result = evaluate(
         Detector.load(folder),
         dataset.test,
@@ -88,3 +89,15 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         result.save(arguments.out)
         print(f"saved: {arguments.out}", file=sys.stderr)
+
+
+def _check_out(path: pathlib.Path) -> None:
+    """Refuses what `Evaluation.save` would, before the work and not after it."""
+    if path.is_dir() or not path.suffix:
+        checks.check_out(str(path))
+    elif path.suffix in (".json", ".md", ".png"):
+        checks.check_out(str(path.parent))
+    else:
+        raise TfbnoodError(
+            f"--out must be a folder, or end in .json, .md or .png. Received: {path}"
+        )

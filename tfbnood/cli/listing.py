@@ -16,8 +16,8 @@ def print_listing(
 
     Args:
         names: of the images.
-        scored: has arrays `score`, `p_value`, `is_ood` and `bits_per_dim` with one entry an image, as `Detection` and a
-            server's answer; maybe also `valid`.
+        scored: has arrays `score`, `p_value`, `is_ood` and `bits_per_dim` with one entry per image, as `Detection` and
+            a server's answer; maybe also `valid`.
         style: "table", "json" or "csv".
         about: what the JSON says beside the images.
         sentence: below the table.

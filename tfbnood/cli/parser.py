@@ -91,12 +91,7 @@ def _options(arguments: argparse.Namespace) -> Collection[str]:
 
 
 def _as_typed(message: str, options: Collection[str]) -> str:
-    """An error of the library with the names of options instead of those of Python's arguments.
-
-    Example:
-        >>> _as_typed("fpr must lie in (0, 1); skip_unreadable=True skips", {"--fpr", "--skip-unreadable"})
-        '--fpr must lie in (0, 1); --skip-unreadable skips'
-    """
+    """An error of the library with the names of options instead of those of Python's arguments."""
     for option in options:
         name = option.removeprefix("--").replace("-", "_")
         message = re.sub(rf"^{name}(?= must )", option, message)
