@@ -43,7 +43,7 @@ SMALLER = {
     "--steps 3000": "--steps 20",
     "mnist kmnist omniglot rotation": "inverted rotation",
     "--trials 20": "--trials 1 --epochs 1",
-    # All of them take minutes at any scale; tests/test_reproduce.py makes them.
+    # All of them take minutes at any scale; tests/reproduce makes them.
     "reproduce all --scale cpu": "reproduce figure2 --scale tiny",
 }
 

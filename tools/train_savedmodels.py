@@ -2,7 +2,7 @@
 
     tools/train_savedmodels [NAME …] [--runs runs] [--results results/paper]
 
-Every step goes on where it was stopped: trainings under --runs, measurements as stages of `tfbnood reproduce` under
+Every step resumes where it was stopped: trainings under --runs, measurements as stages of `tfbnood reproduce` under
 --results. A base that is there already is replaced; where it has the same training and --runs has none, its model is
 taken, and only calibrated, measured and exported again.
 """

@@ -2,7 +2,7 @@
 
 `load` knows data sets by name and cuts them into train, calibration and test; `from_folder`,
 `from_npz` and `from_tf_data` read a user's own; an array at hand goes through
-`tfbnood.images.as_images`. `rotate` and `mix` make outliers and contaminated pools of them.
+`tfbnood._core.images.as_images`. `rotate` and `mix` make outliers and contaminated pools of them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Images a second of several statistics of single images, each in a pass of its own and all in one pass, in one run.
+"""Images per second of several statistics of single images, each in a pass of its own and all in one pass, in one run.
 
     .venv/bin/python tools/bench/one_pass.py fashion_mnist_vae --out results/bench_one_pass.json
 
@@ -49,7 +49,7 @@ def main() -> None:
     rates = {way: arguments.n / statistics.median(times) for way, times in seconds.items()}
     ratio = rates["one pass"] / rates["a pass each"]
     for way, rate in rates.items():
-        print(f"{way}: {rate:.0f} images a second")
+        print(f"{way}: {rate:.0f} images per second")
     print(f"ratio: {ratio:.2f}")
     if arguments.out:
         result = {"detector": arguments.name, "statistics": NAMES, "images": arguments.n}
