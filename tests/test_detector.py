@@ -1,9 +1,3 @@
-import json
-import os
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from brought import PlainModel, trained_brought_model
@@ -13,9 +7,7 @@ import tfbnood
 from tfbnood.errors import (
     DataError,
     NotCalibratedError,
-    SavedDetectorError,
     StatisticError,
-    TfbnoodError,
 )
 
 
@@ -147,117 +139,3 @@ def test_rates_that_make_no_sense_are_refused(detector, digits):
 def test_a_model_without_batch_normalisation_is_refused_for_bn_statistics(digits):
     with pytest.raises(StatisticError, match="a model with none"):
         tfbnood.Detector(PlainModel(), "bn_delta", reference=digits.train)
-
-
-def test_a_saved_detector_comes_back_with_the_same_scores(detector, digits, tmp_path):
-    detector.save(tmp_path / "saved")
-    again = tfbnood.Detector.load(tmp_path / "saved")
-    images = digits.test[:20]
-    np.testing.assert_array_equal(again.p_values(images), detector.p_values(images))
-    assert again.test_batch(images) == detector.test_batch(images)
-    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-    detector.save(tmp_path / "saved")  # replaces a detector
-    assert json.loads((tmp_path / "saved" / "detector.json").read_text())["versions"]["tfbnood"]
-
-
-def test_a_detector_loads_in_a_fresh_process(by_batch, digits, tmp_path):
-    by_batch.save(tmp_path / "saved")
-    code = (
-        "import sys, brought, tfbnood\n"
-        "detector = tfbnood.Detector.load(sys.argv[1])\n"
-        "images = tfbnood.data.load('digits').test[:7]\n"
-        "print(*detector.score(images).tolist())\n"
-    )
-    tests = pathlib.Path(__file__).parent
-    output = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "saved")],
-        env={**os.environ, "PYTHONPATH": str(tests)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    scores = np.array(output.split(), float)
-    np.testing.assert_allclose(scores, by_batch.score(digits.test[:7]), rtol=1e-5)
-
-
-def test_several_models_and_no_model_are_saved_too(model, digits, tmp_path):
-    for models, name in (
-        ([model, trained_brought_model(digits.train, 1)], "waic"),
-        (None, "pixel_pca"),
-    ):
-        detector = tfbnood.Detector(models, name, reference=digits.train)
-        detector.calibrate(digits.calibration[:100]).save(tmp_path / name)
-        again = tfbnood.Detector.load(tmp_path / name)
-        np.testing.assert_array_equal(again.score(digits.test[:5]), detector.score(digits.test[:5]))
-
-
-def truncate(folder):
-    path = folder / "model.keras"
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-def edit_arrays(folder):
-    path = folder / "arrays.npz"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def rewrite(**changes):
-    def spoil(folder):
-        path = folder / "detector.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    return spoil
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (truncate, "model.keras was truncated or edited"),
-        (edit_arrays, "arrays.npz was truncated or edited"),
-        (lambda folder: (folder / "arrays.npz").unlink(), "arrays.npz is missing"),
-        (lambda folder: (folder / "detector.json").unlink(), "must hold a saved detector"),
-        (
-            lambda folder: (folder / "detector.json").write_text('{"form'),
-            "detector.json is damaged",
-        ),
-        (lambda folder: (folder / "detector.json").write_text("{}"), "detector.json is damaged"),
-        (rewrite(format=99), "has format 99, this version of tfbnood reads format 1"),
-        (rewrite(sha256={}), "no hash for arrays.npz, model.keras"),
-        (rewrite(models=["../../etc/passwd"]), "names a file outside its folder"),
-        (rewrite(statistic="magic"), "statistic must be auto or one of"),
-    ],
-)
-def test_a_damaged_edited_or_newer_folder_is_refused_in_one_sentence(
-    by_image, tmp_path, spoil, message
-):
-    by_image.save(tmp_path / "saved")
-    spoil(tmp_path / "saved")
-    with pytest.raises(TfbnoodError, match=message) as caught:
-        tfbnood.Detector.load(tmp_path / "saved")
-    assert "\n" not in str(caught.value)
-
-
-def test_saving_over_something_else_is_refused(by_image, tmp_path):
-    (tmp_path / "precious").mkdir()
-    with pytest.raises(DataError, match="folder must be new, or hold a detector to replace"):
-        by_image.save(tmp_path / "precious")
-    with pytest.raises(SavedDetectorError, match="must hold a saved detector"):
-        tfbnood.Detector.load(tmp_path / "precious")
-
-
-def test_a_save_that_fails_leaves_the_old_detector_and_no_rest(
-    by_image, digits, tmp_path, monkeypatch
-):
-    by_image.save(tmp_path / "saved")
-    before = (tmp_path / "saved" / "detector.json").read_text()
-    monkeypatch.setattr(
-        np, "savez_compressed", lambda *a, **k: (_ for _ in ()).throw(OSError("full"))
-    )
-    with pytest.raises(OSError, match="full"):
-        by_image.save(tmp_path / "saved")
-    monkeypatch.undo()
-    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-    assert (tmp_path / "saved" / "detector.json").read_text() == before
-    assert len(tfbnood.Detector.load(tmp_path / "saved").score(digits.test[:2])) == 2

@@ -275,9 +275,15 @@ class Detector:
             >>> sorted(path.name for path in (folder / "detector").iterdir())
             ['arrays.npz', 'detector.json', 'model.keras']
         """
-        from tfbnood.saving import save
+        from tfbnood import saving
 
-        save(self, folder)
+        saving.save(
+            folder,
+            model=self.model,
+            statistic=self.statistic,
+            calibration=self.calibration,
+            about=self.about,
+        )
 
     def export(
         self,
@@ -309,9 +315,16 @@ class Detector:
             >>> bool((again.p_values(x.test) == detector.p_values(x.test)).all())
             True
         """
-        from tfbnood.saving import load
+        from tfbnood import saving
 
-        return load(cls, folder)
+        parts = saving.load(folder)
+        detector = cls.__new__(cls)
+        detector.model = parts.model
+        detector.statistic = parts.statistic
+        detector.calibration = parts.calibration
+        detector.about = parts.about
+        detector.reference = None
+        return detector
 
     def _calibrated(self, method: str) -> Calibration:
         if self.calibration is None:

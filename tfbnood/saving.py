@@ -1,168 +1,319 @@
-"""A detector as a folder: `model.keras`, `arrays.npz` and `detector.json`, which has a hash of the others."""
+"""A detector as a folder: `model.keras`, `arrays.npz` and `detector.json`, which has the hashes of all three.
 
+Nothing in such a folder is trusted: hashes, names, types and sizes are checked before anything is unpacked, and
+whatever is wrong is a `SavedDetectorError`.
+"""
+
+import contextlib
+import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
-import shutil
-from typing import TYPE_CHECKING, Any
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfbnood import statistics
-from tfbnood._core.files import write_json
+from tfbnood._core.files import atomic_folder, file_sha256, restore_folder, writing
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.conformal import Calibration
-from tfbnood.errors import DataError, SavedDetectorError
+from tfbnood.errors import DataError, SavedDetectorError, TfbnoodError
 from tfbnood.models.registry import MODELS, model_class
+from tfbnood.statistics.base import Statistic
 
-if TYPE_CHECKING:
-    from tfbnood.detector import Detector
+__all__ = ["FORMAT", "Parts", "load", "load_model", "save"]
 
-__all__ = ["FORMAT", "load", "load_model", "save"]
+FORMAT = 2
+"""Format 1, of version 0.1.0, has no hash of `detector.json` itself; it is still read."""
 
-FORMAT = 1
+_DESCRIPTION, _ARRAYS, _OWN_HASH = "detector.json", "arrays.npz", "content_sha256"
+_MOST_BYTES = 2 * 2**30  # unpacked; and more only for a file that is as large itself
+_MOST_JSON_BYTES = 2**24
+_TYPES = {
+    "statistic": str,
+    "config": dict,
+    "image_shape": list,
+    "calibrated": bool,
+    "several_models": bool,
+    "models": list,
+    "sha256": dict,
+    "about": dict,
+}
 
 
-def save(detector: "Detector", folder: str | os.PathLike) -> None:
-    """Writes the folder beside its place and renames it there; an older detector there is replaced."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+    """What a detector is made of.
+
+    Attributes:
+        model: a Keras model, a list of them, or None.
+        statistic: fitted.
+        calibration: None before `calibrate`.
+        about: where it comes from, as JSON-safe values.
+    """
+
+    model: Any
+    statistic: Statistic
+    calibration: Calibration | None
+    about: dict[str, Any]
+
+
+def save(
+    folder: str | os.PathLike,
+    *,
+    model: Any,
+    statistic: Statistic,
+    calibration: Calibration | None,
+    about: Mapping[str, Any],
+) -> None:
+    """Writes the folder beside its place and renames it there; an older detector there is replaced.
+
+    Raises:
+        DataError: the folder holds something else than a detector, or `about` is not JSON-safe.
+        TfbnoodError: it cannot be written; an older detector is as it was.
+    """
     folder = pathlib.Path(folder)
-    if folder.exists() and not (folder / "detector.json").is_file():
-        raise DataError(f"folder must be new, or hold a detector to replace. Received: {folder}")
-    temporary = folder.with_name(f".partial-{os.getpid()}-{folder.name}")
-    temporary.mkdir(parents=True)
-    try:
-        _write(detector, temporary)
-        _replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with writing(folder):
+        restore_folder(folder)
+        _check_place(folder)
+    parts = Parts(model, statistic, calibration, dict(about))
+    with atomic_folder(folder) as temporary:
+        _write(parts, temporary)
 
 
-def load(cls: type["Detector"], folder: str | os.PathLike) -> "Detector":
-    """Reads a folder that `save` wrote, after checking that it is whole and unchanged."""
+def load(folder: str | os.PathLike) -> Parts:
+    """Reads a folder that `save` wrote, after checking that it is whole and unchanged.
+
+    Raises:
+        SavedDetectorError: it is not; also for a model or a statistic of your own that is not registered.
+    """
     folder = pathlib.Path(folder)
-    description = _description(folder)
-    for name, digest in description["sha256"].items():
-        _check_file(folder / name, digest)
+    with _refusing(folder):
+        restore_folder(folder)
+        description = _description(folder / _DESCRIPTION)
+        for name, digest in description["sha256"].items():
+            _check_file(folder / name, digest)
+    arrays = _arrays(folder / _ARRAYS)
     models = [load_model(folder / name) for name in description["models"]]
-    with np.load(folder / "arrays.npz", allow_pickle=False) as archive:
-        arrays = {key: archive[key] for key in archive.files}
-    statistic = statistics.get(description["statistic"], **description["config"])
     model = models if description["several_models"] else (models[0] if models else None)
-    statistic.set_state(model, _with_prefix(arrays, "statistic/"))
-    detector = cls.__new__(cls)
-    detector.model = model
-    detector.statistic = statistic
-    detector.reference = None
-    detector.about = description.get("about", {})
-    detector.calibration = None
-    if description["calibrated"]:
-        detector.calibration = Calibration(
-            *(
-                {int(size): scores for size, scores in _with_prefix(arrays, prefix).items()}
-                for prefix in ("image_scores/", "batch_scores/")
+    with _refusing(folder / _ARRAYS):
+        calibration = _calibration(arrays) if description["calibrated"] else None
+        state = _taken(arrays, "statistic/")
+        if arrays:
+            raise ValueError(f"nothing is called {min(arrays)[:80]!r}")
+    with _refusing(folder, "its statistic cannot be restored"):
+        statistic = statistics.get(description["statistic"], **description["config"])
+        statistic.set_state(model, dict(state))
+        if unknown := state.keys() - statistic.get_state().keys():
+            raise ValueError(f"{statistic.name} has no {min(unknown)[:80]!r}")
+        if list(statistic.image_shape_) != description["image_shape"]:
+            raise ValueError(
+                f"image_shape_ is {statistic.image_shape_}, not that of {_DESCRIPTION}"
             )
+    return Parts(model, statistic, calibration, description["about"])
+
+
+def load_model(path: str | os.PathLike) -> keras.Model:
+    """Loads a `.keras` file, of one of our models or of a registered one."""
+    for name in MODELS:  # Importing a class registers it with Keras.
+        model_class(name)
+    try:
+        _check_unpacked_size(pathlib.Path(path))
+        return keras.models.load_model(path)
+    except SavedDetectorError:
+        raise
+    except Exception as error:  # Keras raises many kinds for a damaged archive.
+        raise SavedDetectorError(
+            f"{path} cannot be loaded; a model of your own must be imported and registered with "
+            f"keras.saving.register_keras_serializable first ({_one_line(error)})"
+        ) from error
+
+
+def _check_place(folder: pathlib.Path) -> None:
+    if not folder.exists():
+        return
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    others = {name for name in names if not re.fullmatch(r"model(_\d+)?\.keras", name)}
+    others -= {_DESCRIPTION, _ARRAYS}
+    if _DESCRIPTION not in names or others:
+        seen = f", with {min(others)}" if others else ""
+        raise DataError(
+            f"folder must be new, or hold a detector to replace and nothing else. Received: {folder}{seen}"
         )
-    return detector
 
 
-def _write(detector: "Detector", folder: pathlib.Path) -> None:
-    several = isinstance(detector.model, list | tuple)
-    models = (
-        list(detector.model) if several else [detector.model] if detector.model is not None else []
-    )
-    names = [f"model_{index}.keras" for index in range(len(models))] if several else ["model.keras"]
-    names = names[: len(models)]
+def _write(parts: Parts, folder: pathlib.Path) -> None:
+    several = isinstance(parts.model, list | tuple)
+    models = list(parts.model) if several else [] if parts.model is None else [parts.model]
+    names = _model_names(several, len(models))
     for name, model in zip(names, models, strict=True):
         model.save(folder / name)
-    arrays = {f"statistic/{key}": value for key, value in detector.statistic.get_state().items()}
-    if detector.calibration is not None:
+    arrays = {f"statistic/{key}": value for key, value in parts.statistic.get_state().items()}
+    if parts.calibration is not None:
         for kind in ("image_scores", "batch_scores"):
-            for size, scores in getattr(detector.calibration, kind).items():
+            for size, scores in getattr(parts.calibration, kind).items():
                 arrays[f"{kind}/{size}"] = scores
-    np.savez_compressed(folder / "arrays.npz", allow_pickle=False, **arrays)
-    write_json(
-        folder / "detector.json",
-        {
-            "format": FORMAT,
-            "statistic": detector.statistic.name,
-            "config": detector.statistic.get_config(),
-            "image_shape": list(detector.image_shape),
-            "calibrated": detector.calibration is not None,
-            "about": detector.about,
-            "several_models": several,
-            "models": names,
-            "versions": versions(),
-            "sha256": {name: _sha256(folder / name) for name in (*names, "arrays.npz")},
-        },
+    np.savez_compressed(folder / _ARRAYS, allow_pickle=False, **arrays)
+    for name in (*names, _ARRAYS):
+        _check_unpacked_size(folder / name)  # What is written can be read again.
+    content = {
+        "format": FORMAT,
+        "statistic": parts.statistic.name,
+        "config": parts.statistic.get_config(),
+        "image_shape": list(parts.statistic.image_shape_),
+        "calibrated": parts.calibration is not None,
+        "about": parts.about,
+        "several_models": several,
+        "models": names,
+        "versions": versions(),
+        "sha256": {name: file_sha256(folder / name) for name in (*names, _ARRAYS)},
+    }
+    try:
+        content = json.loads(json.dumps(content))  # as it will be read: keys are texts
+        content[_OWN_HASH] = _content_sha256(content)
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        (folder / _DESCRIPTION).write_text(f"{text}\n", "utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"about and the statistic's settings must be JSON-safe. Received: {_one_line(error)}"
+        ) from None
+
+
+def _model_names(several: bool, count: int) -> list[str]:
+    return (
+        [f"model_{index}.keras" for index in range(count)] if several else ["model.keras"][:count]
     )
 
 
-def _replace(temporary: pathlib.Path, folder: pathlib.Path) -> None:
-    old = folder.with_name(f".old-{os.getpid()}-{folder.name}")
-    if folder.exists():
-        folder.rename(old)  # a folder cannot be renamed onto one that is not empty
-    temporary.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+def _content_sha256(content: Mapping[str, Any]) -> str:
+    """A hash of all but the hash itself, whatever the layout of the file."""
+    others = {key: value for key, value in content.items() if key != _OWN_HASH}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
-def _description(folder: pathlib.Path) -> dict[str, Any]:
-    path = folder / "detector.json"
+def _description(path: pathlib.Path) -> dict[str, Any]:
     if not path.is_file():
         raise SavedDetectorError(
-            f"folder must hold a saved detector, with detector.json. Received: {folder}"
+            f"folder must hold a saved detector, with {_DESCRIPTION}. Received: {path.parent}"
         )
-    try:
-        description = json.loads(path.read_text())
-        newest = description["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SavedDetectorError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    if newest != FORMAT:
-        raise SavedDetectorError(
-            f"{path} has format {newest}, this version of tfbnood reads format {FORMAT}: "
-            f"it was written by tfbnood {description.get('versions', {}).get('tfbnood', 'unknown')}"
-        )
-    wanted = {"statistic", "config", "calibrated", "several_models", "models", "sha256"}
-    if missing := wanted - description.keys():
-        raise SavedDetectorError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
-    for name in (*description["models"], *description["sha256"]):
-        # Names come from a file: none may lead out of the folder.
-        if pathlib.PurePath(name).name != name or name.startswith("."):
-            raise SavedDetectorError(f"{path} names a file outside its folder: {name!r}")
-    unhashed = {*description["models"], "arrays.npz"} - description["sha256"].keys()
-    if unhashed:
-        raise SavedDetectorError(f"{path} is damaged: no hash for {', '.join(sorted(unhashed))}")
+    with _refusing(path):
+        if path.stat().st_size > _MOST_JSON_BYTES:
+            raise ValueError(f"larger than {_MOST_JSON_BYTES} bytes")
+        description = json.loads(path.read_text("utf-8"))
+        kind = description["format"]
+        if type(kind) is not int or not 1 <= kind <= FORMAT:
+            writer = description.get("versions", {}).get("tfbnood", "unknown")
+            raise SavedDetectorError(
+                f"{path} has format {str(kind)[:20]}, this version of tfbnood reads formats 1 to {FORMAT}: "
+                f"it was written by tfbnood {str(writer)[:20]}"
+            )
+        if kind == 1 and _OWN_HASH not in description:
+            description.setdefault("about", {})
+        elif description[_OWN_HASH] != _content_sha256(description):
+            raise SavedDetectorError(f"{path} was edited: its own hash is another")
+        _check_description(description)
     return description
+
+
+def _check_description(description: dict[str, Any]) -> None:
+    for key, wanted in _TYPES.items():
+        if not isinstance(description[key], wanted):
+            raise ValueError(f"{key} must be of type {wanted.__name__}")
+    names = _model_names(description["several_models"], len(description["models"]))
+    # Names come from a file: none may lead out of the folder.
+    if description["models"] != names:
+        raise ValueError(f"models must be {names}")
+    if description["sha256"].keys() != {*names, _ARRAYS}:
+        raise ValueError(f"sha256 must be of {', '.join((*names, _ARRAYS))}")
 
 
 def _check_file(path: pathlib.Path, digest: str) -> None:
     if not path.is_file():
         raise SavedDetectorError(f"{path} is missing: the saved detector is not whole")
-    if _sha256(path) != digest:
+    if file_sha256(path) != digest:
         raise SavedDetectorError(
-            f"{path} was truncated or edited: its hash is not that in detector.json"
+            f"{path} was truncated or edited: its hash is not that in {_DESCRIPTION}"
         )
 
 
-def load_model(path: pathlib.Path) -> keras.Model:
-    """Loads a `.keras` file, of one of our models or of a registered one."""
-    for name in MODELS:  # Importing a class registers it with Keras.
-        model_class(name)
+def _check_unpacked_size(path: pathlib.Path) -> None:
+    """Refuses an archive that would fill the memory; what it says of its sizes is all that will be read."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    most = max(_MOST_BYTES, 2 * path.stat().st_size)
+    if size > most:
+        raise SavedDetectorError(f"{path} must unpack to at most {most} bytes. Received: {size}")
+
+
+def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    with _refusing(path):
+        _check_unpacked_size(path)
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            arrays = {one.filename.removesuffix(".npy"): _array(archive, one) for one in members}
+        if len(arrays) < len(members):
+            raise ValueError("a name is there twice")
+    return arrays
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Reads an array of numbers whose header agrees with the size of its member."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, _, dtype = read_header(file)
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "biuf" or size != member.file_size or min(shape, default=0) < 0:
+            raise ValueError(
+                f"{member.filename[:80]!r} has {member.file_size} bytes for {dtype} of shape {shape}"
+            )
+    with archive.open(member) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _calibration(arrays: dict[str, np.ndarray]) -> Calibration:
+    """Takes the calibration's scores out of the arrays."""
+    kinds = [_taken(arrays, prefix) for prefix in ("image_scores/", "batch_scores/")]
+    for scores in (scores for kind in kinds for scores in kind.values()):
+        # Sorted rules out NaN.
+        if scores.ndim != 1 or len(scores) == 0 or not (scores[:-1] <= scores[1:]).all():
+            raise ValueError("calibration scores must be sorted numbers")
+        if not np.isfinite(scores[[0, -1]]).all():
+            raise ValueError("calibration scores must be finite")
+    image_scores, batch_scores = ({int(size): kind[size] for size in kind} for kind in kinds)
+    if 1 not in image_scores or min(image_scores) < 1:
+        raise ValueError("calibration scores of single images are missing")
+    if batch_scores and batch_scores.keys() != image_scores.keys():
+        raise ValueError("calibration scores of images and of batches are of different sizes")
+    return Calibration(image_scores, batch_scores)
+
+
+def _taken(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Takes the arrays with a prefix out, without it."""
+    names = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays.pop(name) for name in names}
+
+
+@contextlib.contextmanager
+def _refusing(path: pathlib.Path, what: str = "it is damaged") -> Iterator[None]:
+    """Turns whatever goes wrong with content from outside into a `SavedDetectorError` of one line."""
     try:
-        return keras.models.load_model(path)
-    except (TypeError, ValueError) as error:
-        raise SavedDetectorError(
-            f"{path} cannot be loaded; a model of your own must be imported and registered with "
-            f"keras.saving.register_keras_serializable first ({str(error).splitlines()[0][:200]})"
-        ) from error
+        yield
+    except SavedDetectorError:
+        raise
+    except Exception as error:
+        raise SavedDetectorError(f"{path} cannot be loaded: {what} ({_one_line(error)})") from error
 
 
-def _with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {
-        key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)
-    }
-
-
-def _sha256(path: pathlib.Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _one_line(error: Exception) -> str:
+    text = (str(error).splitlines() or [""])[0][:200]
+    return text if isinstance(error, TfbnoodError) else f"{type(error).__name__}: {text}"

@@ -19,13 +19,14 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from faults import fill, make_read_only, mounted
 
 from tfbnood._core.provenance import array_sha256
 from tfbnood.cli import main
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.training import run as training
 from tfbnood.training.run import train
-from tfbnood.training.stream import batches, mutated
+from tfbnood.training.stream import as_tf_data, batches, mutated
 
 STEPS, EVERY = 60, 10
 SETTINGS = {"model": "vae", "preset": "tiny", "batch_size": 16, "seed": 3}
@@ -137,7 +138,7 @@ def test_killed_then_interrupted_then_finished_gives_the_same_weights(baseline, 
 def stop_at(step: int, action):
     """A reporter that does something once a step is done."""
 
-    class Stopping(training._Reporter):
+    class Stopping(training.Reporter):
         def on_train_batch_end(self, batch, logs=None):
             super().on_train_batch_end(batch, logs)
             if int(self.model.optimizer.iterations) == step:
@@ -164,7 +165,7 @@ def test_ctrl_c_keeps_the_very_step_and_checkpoints_may_be_elsewhere(
 def test_pixelcnn_with_dropout_resumes_to_the_same_weights(digits, tmp_path, monkeypatch):
     whole, part = tmp_path / "whole", tmp_path / "part"
 
-    class Copying(training._Reporter):
+    class Copying(training.Reporter):
         def on_epoch_begin(self, epoch, logs=None):
             if int(self.model.optimizer.iterations) == 2:
                 shutil.copytree(whole, part, dirs_exist_ok=True)
@@ -301,11 +302,14 @@ def test_tensorboard_has_loss_and_bits_per_dim_at_every_checkpoint(baseline):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 4}, "holds a run with other settings: seed=3;"),
-        ({"batch_size": 32}, "other settings: batch_size=16;"),
-        ({"jit": True, "model": "realnvp"}, "other settings: model='vae', jit=False;"),
-        # The decay of the learning rate depends on them: there is no going on, nor going back.
-        ({"steps": STEPS + 1}, "other settings: steps=60;"),
+        ({"seed": 4}, "same settings. Received: .*baseline, with seed=3 instead of 4$"),
+        ({"batch_size": 32}, "with batch_size=16 instead of 32$"),
+        (
+            {"jit": True, "model": "realnvp"},
+            "with model='vae' instead of 'realnvp', jit=False instead of True$",
+        ),
+        # The decay of the learning rate depends on them: a run cannot be made longer or shorter.
+        ({"steps": STEPS + 1}, "with steps=60 instead of 61$"),
         ({"model": "gan"}, "model must be one of realnvp, vae, pixelcnn. Received: model='gan'"),
         ({"steps": 0}, "steps must be at least 1. Received: steps=0"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
@@ -326,7 +330,7 @@ def test_what_does_not_fit_the_folder_or_the_model_is_refused(digits, baseline, 
 def test_other_images_under_the_same_name_are_refused(digits, baseline):
     splits = {**digits.splits, "train": 255 - digits.train}
     other = dataclasses.replace(digits, splits=splits)
-    with pytest.raises(TfbnoodError, match="other settings: train_sha256="):
+    with pytest.raises(TfbnoodError, match="with train_sha256="):
         train(other, steps=STEPS, out=baseline, progress=False, **SETTINGS)
 
 
@@ -346,12 +350,6 @@ def test_a_foreign_folder_is_left_alone(digits, tmp_path):
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-def test_a_kill_before_run_json_does_not_make_the_folder_foreign(tmp_path):
-    (tmp_path / ".partial-1-run.json").write_text("{")
-    assert training._start_or_resume(tmp_path, {"seed": 3})["seed"] == 3
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda _: b""])
 def test_a_damaged_checkpoint_is_named(digits, copy, damage):
     path = copy / "checkpoint.keras"
@@ -364,12 +362,60 @@ def test_a_damaged_checkpoint_is_named(digits, copy, damage):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", '{"data": ', "[1, 2]", "\x00"])
-def test_a_damaged_run_json_is_named(digits, copy, text):
-    (copy / "run.json").write_text(text)
+def test_a_damaged_run_json_is_named(digits, copy):
+    (copy / "run.json").write_text('{"data": ')
     with pytest.raises(TfbnoodError, match=re.escape(f"{copy / 'run.json'} is not readable")):
         train(digits, steps=STEPS, out=copy, **SETTINGS)
-    assert (copy / "run.json").read_text() == text
+
+
+def test_a_second_training_in_the_folder_is_refused_and_the_first_is_not_hurt(
+    digits, baseline, tmp_path, capsys
+):
+    out = tmp_path / "run"
+    first = Process(out)
+    checkpoint = (out / "checkpoint.keras").stat()
+    os.kill(first.process.pid, signal.SIGSTOP)  # so that it cannot be done in the meantime
+    try:
+        assert main(arguments(out)) == 2
+    finally:
+        os.kill(first.process.pid, signal.SIGCONT)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tfbnood: {out} is in use: another process works on this run; wait")
+    assert first.process.wait(timeout=120) == 0
+    first.process.communicate()
+    assert (out / "checkpoint.keras").stat().st_mtime_ns > checkpoint.st_mtime_ns
+    assert_same_state(out, baseline)
+
+
+def test_a_disk_that_fills_up_is_one_line_and_the_run_resumes(digits, baseline, tmp_path, capsys):
+    size = (baseline / "checkpoint.keras").stat().st_size
+    with mounted(tmp_path / "disk", f"size={5 * size}") as disk:
+        out = disk / "run"
+        fill(disk, leave=size + size // 2)  # room for one checkpoint, not for two
+        assert main(arguments(out)) == 2
+        error = capsys.readouterr().err.splitlines()
+        reason = "cannot be written (No space left on device)"
+        assert error[-1] == f"tfbnood: {out / 'checkpoint.keras'} {reason}"
+        assert [one for one in error[:-1] if not one.startswith("step ")] == []
+        assert steps_in(out / "checkpoint.keras") == EVERY
+        assert {path.name for path in out.iterdir()} == {"run.json", "checkpoint.keras", "logs"}
+        fill(disk)
+        assert main(arguments(out)) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith(reason)
+        (disk / "filling").unlink()
+        assert main(arguments(out)) == 0
+        assert_same_state(out, baseline)
+
+
+def test_a_read_only_disk_is_one_line(digits, tmp_path, capsys):
+    with mounted(tmp_path / "disk", "size=1m") as disk:
+        make_read_only(disk)
+        with pytest.raises(TfbnoodError, match=r"run cannot be written \(Read-only file system\)"):
+            train(digits, steps=1, out=disk / "run", **SETTINGS)
+        assert main(arguments(disk / "run")) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert str(disk / "run") in line
 
 
 def numbered(n: int) -> np.ndarray:
@@ -401,7 +447,7 @@ def test_batches_are_a_function_of_the_seed():
 
 
 @pytest.mark.parametrize("first_step", [0, 1, 5, 6, 7, 19])
-def test_batches_go_on_from_any_step(first_step):
+def test_batches_resume_from_any_step(first_step):
     assert (
         taken(50, 25 - first_step, 8, 1, first_step=first_step) == taken(50, 25, 8, 1)[first_step:]
     )
@@ -411,7 +457,7 @@ def test_fewer_images_than_a_batch_are_one_batch():
     drawn = taken(5, 3, 64, 0)
     assert [sorted(batch) for batch in drawn] == [list(range(5))] * 3
     run = {"batch_size": 64, "seed": 0, "mutation": 0.0}
-    spec = training._as_tf_data(numbered(5), run, 0).element_spec
+    spec = as_tf_data(numbered(5), run, 0).element_spec
     assert spec.shape == (5, 1, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""A search can be stopped anyhow and goes on to the same trials; failures are shown; no test image is looked at."""
+"""A search can be stopped anyhow and resumes to the same trials; failures are shown; no test image is looked at."""
 
 import dataclasses
 import functools
@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from brought import PlainModel, trained_brought_model
+from faults import fill, make_read_only, mounted
 
 from tfbnood import tuning
 from tfbnood._core.files import write_json
@@ -32,10 +33,18 @@ from tfbnood.models import LikelihoodModel, registry
 from tfbnood.models.presets import PRESETS
 from tfbnood.saving import load_model
 from tfbnood.statistics.registry import get
+from tfbnood.tuning import run as tuning_run
 from tfbnood.tuning import search as tuning_search
 from tfbnood.tuning import trials as tuning_trials
 from tfbnood.tuning.choose import judged
-from tfbnood.tuning.run import HyperModel, choose_statistic, ranking_table, split, tune
+from tfbnood.tuning.run import (
+    HyperModel,
+    _preset_for,
+    choose_statistic,
+    ranking_table,
+    split,
+    tune,
+)
 
 REAL = {"model": "vae", "preset": "tiny", "trials": 2, "epochs": 2, "seed": 4}
 
@@ -166,7 +175,7 @@ def test_calibrate_takes_the_best_model(real, data_dir, tmp_path, capsys):
     assert about["runs"][0]["result"]["val_bits_per_dim"] == real.found.best.value
 
 
-def test_a_killed_search_goes_on_to_the_same_trials(real, data_dir, tmp_path, capsys):
+def test_a_killed_search_resumes_to_the_same_trials(real, data_dir, tmp_path, capsys):
     out = tmp_path / "search"
     line = [sys.executable, "-m", "tfbnood.cli", *command(out, data_dir)]
     # With nothing said of logs: TensorFlow's must not bury ours.
@@ -187,7 +196,7 @@ def test_a_killed_search_goes_on_to_the_same_trials(real, data_dir, tmp_path, ca
     assert cli.main(command(out, data_dir)) == 0
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
-    assert lines[0] == "going on after 1 of 2 trials"
+    assert lines[0] == "resuming after 1 of 2 trials"
     assert re.fullmatch(
         r"trial 2/2: val_bits_per_dim \d\S* \(best \S+, trial \d\); \d+ s", lines[1]
     )
@@ -197,7 +206,7 @@ def test_a_killed_search_goes_on_to_the_same_trials(real, data_dir, tmp_path, ca
     assert list(out.rglob(".partial*")) == []
 
 
-# Hyperband goes on with a model in its 4th trial; the 4th is the first that BayesianOptimization does not draw.
+# Hyperband continues a model in its 4th trial; the 4th is the first that BayesianOptimization does not draw.
 @pytest.mark.parametrize(("method", "trials"), [("random", 3), ("hyperband", 4), ("bayesian", 5)])
 def test_an_interrupted_search_is_the_uninterrupted_one(toy, method, trials, monkeypatch):
     options = {"method": method, "trials": trials, "epochs": 3, "seed": 1}
@@ -236,7 +245,7 @@ def test_another_seed_is_another_search(toy):
     assert all(one != other for one in values[0] for other in values[2])
 
 
-def test_hyperband_goes_on_with_the_best_of_the_models_it_trained_shortly(toy, monkeypatch):
+def test_hyperband_continues_the_best_of_the_models_it_trained_shortly(toy, monkeypatch):
     steps = []
     batches = tuning_trials.batches
     monkeypatch.setattr(
@@ -253,7 +262,7 @@ def test_hyperband_goes_on_with_the_best_of_the_models_it_trained_shortly(toy, m
     assert steps == [0, 0, 0, per_epoch, 2 * per_epoch]
 
 
-def test_time_over_stops_within_a_trial_and_the_same_call_goes_on(toy, monkeypatch, tmp_path):
+def test_time_over_stops_within_a_trial_and_the_same_call_resumes(toy, monkeypatch, tmp_path):
     whole = toy("whole", epochs=3)
     answers = iter([False, False, False, False, True])  # once before a trial, then after epochs
     monkeypatch.setattr(tuning_search.Search, "_out_of_time", lambda search: next(answers))
@@ -485,7 +494,7 @@ def test_the_default_candidates_are_statistics_with_settings_they_take():
 def test_the_command_ranks_and_names_the_next_one(toy, data_dir, tmp_path, capsys, monkeypatch):
     candidates = ["pixel_pca", ("bn_delta", {"mixing": "moments", "r1": 0.0})]
     monkeypatch.setattr(
-        tuning, "choose_statistic", functools.partial(choose_statistic, candidates=candidates)
+        tuning_run, "choose_statistic", functools.partial(choose_statistic, candidates=candidates)
     )
     out = tmp_path / "search"
     words = [*command(out, data_dir), "--max-minutes", "1e-9", "--choose-statistic"]
@@ -526,18 +535,67 @@ def test_mistakes_are_one_line_and_exit_code_2(data_dir, tmp_path, capsys, chang
 
 def test_a_folder_of_something_else_is_refused(toy, tmp_path):
     toy("a", trials=1)
-    with pytest.raises(TfbnoodError, match="other settings: trials=1; choose another folder"):
+    with pytest.raises(
+        TfbnoodError, match=r"same settings\. Received: .*a, with trials=1 instead of 2$"
+    ):
         toy("a", trials=2)
-    with pytest.raises(TfbnoodError, match="objective='val_bits_per_dim', statistic=None"):
+    with pytest.raises(
+        TfbnoodError, match="objective='val_bits_per_dim' instead of 'pseudo_auroc', stat"
+    ):
         toy("a", trials=1, objective="pseudo_auroc")
     write_json(tmp_path / "b" / "other.json", {})
     with pytest.raises(TfbnoodError, match="out must be a new or empty folder"):
         toy("b")
     with pytest.raises(TfbnoodError, match="which is a file"):
         toy("b/other.json")
-    (tmp_path / "a" / "tuning.json").write_text('{"settings"')
-    with pytest.raises(TfbnoodError, match=r"is not readable .* remove the folder"):
-        toy("a", trials=1)
+    written = contents(tmp_path / "a")
+    for damage in ('{"settings"', {**written, "trials": [{}]}, {**written, "trials": 7}, []):
+        text = damage if isinstance(damage, str) else json.dumps(damage)
+        (tmp_path / "a" / "tuning.json").write_text(text)
+        with pytest.raises(TfbnoodError, match=r"is not readable .* remove the folder"):
+            toy("a", trials=1)
+
+
+def test_a_second_search_in_the_folder_is_refused(toy, tmp_path, monkeypatch):
+    run_trial, messages = tuning_search.run_trial, []
+
+    def with_a_second_one(*args, **kwargs):
+        with pytest.raises(
+            TfbnoodError, match="search is in use: another process works on this"
+        ) as one:
+            toy()
+        messages.append(str(one.value))
+        return run_trial(*args, **kwargs)
+
+    monkeypatch.setattr(tuning_search, "run_trial", with_a_second_one)
+    assert toy(trials=2).finished
+    assert len(messages) == 2
+    assert {path.name for path in (tmp_path / "search").iterdir()} == {
+        "best",
+        "trials",
+        "tuning.json",
+    }
+
+
+def test_a_full_disk_is_one_line_and_the_search_resumes(toy, data_dir, tmp_path, capsys):
+    whole = toy("whole")
+    with mounted(tmp_path / "disk", "size=1m") as disk:
+        size = (whole.folder / "best" / "model.keras").stat().st_size
+        fill(disk, leave=3 * size)
+        assert cli.main(command(disk / "search", data_dir)) == 2
+        *_, line = capsys.readouterr().err.splitlines()
+        assert re.fullmatch(r"tfbnood: \S+ cannot be written \(No space left on device\)", line)
+        assert list(disk.rglob(".partial-*")) == []
+        fill(disk)
+        assert cli.main(command(disk / "search", data_dir)) == 2
+        *_, line = capsys.readouterr().err.splitlines()
+        assert line.endswith("cannot be written (No space left on device)")
+        (disk / "filling").unlink()
+        assert cli.main(command(disk / "search", data_dir)) == 0
+        make_read_only(disk)
+        assert cli.main(command(disk / "search", data_dir)) == 2
+        *_, line = capsys.readouterr().err.splitlines()
+        assert str(disk / "search") in line
 
 
 def test_arguments_that_only_python_can_get_wrong(toy):
@@ -565,7 +623,7 @@ def test_the_choices_of_the_command_are_those_of_the_module():
     ids=str,
 )
 def test_the_default_preset_is_one_for_such_images(shape, preset):
-    assert tuning._preset_for(*shape) == preset
+    assert _preset_for(*shape) == preset
 
 
 def test_nothing_is_judged_on_the_pseudo_outliers_that_it_was_trained_on():

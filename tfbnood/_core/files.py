@@ -1,48 +1,241 @@
-"""Files that are either whole or not there: written beside their place, then renamed into it."""
+"""Files and folders that are either whole or not there: written beside their place, then renamed into it.
+
+What is being written lies in a hidden folder `.partial-…-NAME` beside its place, together with a lock file. One whose
+lock nobody holds was left by a kill; the next writer of NAME removes it.
+"""
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import pathlib
+import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
+from tfbnood._core.locks import lock
 from tfbnood.errors import TfbnoodError
 
-__all__ = ["atomic_path", "remove_partials", "write_json"]
+__all__ = [
+    "atomic_folder",
+    "atomic_path",
+    "file_sha256",
+    "is_base",
+    "next_version",
+    "publish_version",
+    "remove_leftovers",
+    "restore_folder",
+    "staging_folder",
+    "version_folders",
+    "write_json",
+    "writing",
+]
 
 _PARTIAL = ".partial-"
+_LOCK, _OLD = "lock", "old"  # in a `.partial-…` folder
+_SYSTEM_ERRORS = tuple(os.strerror(code) for code in errno.errorcode)
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike) -> Iterator[None]:
+    """Turns what the system refuses in a block (no room, no permission, …) into a `TfbnoodError` of one line."""
+    try:
+        yield
+    except Exception as error:
+        reason = _system_reason(error)
+        if reason is None:
+            raise
+        raise TfbnoodError(f"{path} cannot be written ({reason})") from error
+
+
+def _system_reason(error: Exception) -> str | None:
+    text = str(error)
+    if isinstance(error, OSError):
+        # Libraries such as h5py put a paragraph into an OSError.
+        return os.strerror(error.errno) if error.errno else text.partition("\n")[0]
+    if type(error).__module__.startswith("tensorflow."):  # "PATH; No space left on device"
+        return next((reason for reason in _SYSTEM_ERRORS if f"; {reason}" in text), None)
+    return None
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a temporary path in the same folder; on success it replaces `path`, on an error it is removed.
+    """Gives a temporary path of the same name; on success it replaces `path`, on an error it is removed.
 
     Raises:
         TfbnoodError: there is no room, no permission or the like.
     """
     path = pathlib.Path(path)
-    # The suffix stays: Keras and NumPy choose the format by it.
-    temporary = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path), _staged(path) as temporary:
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives a new folder; on success it replaces the folder `path`, on an error it is removed.
+
+    A folder that is not empty takes two renames to replace. A kill between them leaves the old one where
+    `restore_folder` and the next `atomic_folder` find it and put it back.
+
+    Raises:
+        TfbnoodError: there is no room, no permission or the like.
+    """
+    path = pathlib.Path(os.path.abspath(path))  # "." has no name
+    with writing(path), _staged(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        _replace_folder(temporary, path)
+
+
+def _replace_folder(temporary: pathlib.Path, path: pathlib.Path) -> None:
+    old = temporary.with_name(_OLD)
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(old)
         try:
-            yield temporary
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise TfbnoodError(f"{path} cannot be written ({error.strerror or error})") from error
+            temporary.rename(path)
+            return
+        except OSError:
+            if not path.exists():
+                raise
+            # Another process has put its folder there in between: replace that one.
+            shutil.rmtree(old, ignore_errors=True)
 
 
-def remove_partials(folder: str | os.PathLike) -> None:
-    """Removes what a process that was killed while it wrote has left in a folder."""
-    for path in pathlib.Path(folder).glob(f"{_PARTIAL}*"):
-        path.unlink(missing_ok=True)
+def restore_folder(path: str | os.PathLike) -> None:
+    """Puts the folder `path` back if a kill came between the two renames of `atomic_folder`."""
+    path = pathlib.Path(os.path.abspath(path))
+    for _ in range(50):
+        taken = [] if path.exists() else [one for one in _partials(path) if (one / _OLD).exists()]
+        if not taken:
+            return
+        for partial in taken:
+            _settle_leftover(partial)
+        if not path.exists():
+            time.sleep(0.1)  # A living process is between the two renames.
+
+
+@contextlib.contextmanager
+def staging_folder(base: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives a new folder inside `base`, under a name that no server loads, for `publish_version`.
+
+    Raises:
+        TfbnoodError: there is no room, no permission or the like.
+    """
+    base = pathlib.Path(base)
+    with writing(base), _staged(base / "version") as temporary:
+        yield temporary
+
+
+def publish_version(folder: pathlib.Path, base: str | os.PathLike) -> pathlib.Path:
+    """Renames a folder to `BASE/<next integer>` and returns that; of two processes at once both get a number."""
+    while True:
+        version = pathlib.Path(base) / str(next_version(base))
+        try:
+            return folder.rename(version)
+        except OSError:
+            if not version.exists():
+                raise
+
+
+def next_version(base: str | os.PathLike) -> int:
+    """One more than the largest number in a model base, whether a server would load that version or not."""
+    return max(_numbered(base), default=0) + 1
+
+
+def version_folders(base: str | os.PathLike) -> dict[int, pathlib.Path]:
+    """By number, the versions of a model base that TF Serving would load: with a `saved_model.pb`."""
+    return {
+        number: path
+        for number, path in sorted(_numbered(base).items())
+        if (path / "saved_model.pb").is_file()
+    }
+
+
+def is_base(path: str | os.PathLike) -> bool:
+    """Whether a folder is a model base: holds at least one version."""
+    return bool(version_folders(path))
+
+
+def _numbered(base: str | os.PathLike) -> dict[int, pathlib.Path]:
+    base = pathlib.Path(base)
+    paths = base.iterdir() if base.is_dir() else ()
+    named = {path.name: path for path in paths if path.name.isascii() and path.name.isdecimal()}
+    # TF Serving's versions are 64-bit integers.
+    return {int(name): path for name, path in named.items() if len(name) < 19}
+
+
+def remove_leftovers(folder: str | os.PathLike) -> None:
+    """Removes what killed writers have left in a folder or below, and nothing that is being written."""
+    for partial in list(pathlib.Path(folder).rglob(f"{_PARTIAL}*")):
+        _settle_leftover(partial)
 
 
 def write_json(path: str | os.PathLike, content: Any, *, compact: bool = False) -> None:
     """Writes JSON, atomically; readable, or `compact` where there are thousands of numbers."""
+    text = json.dumps(content, indent=None if compact else 2, ensure_ascii=False)
     with atomic_path(path) as temporary:
-        text = json.dumps(content, indent=None if compact else 2, ensure_ascii=False)
         temporary.write_text(text + "\n", "utf-8")
+
+
+def file_sha256(path: str | os.PathLike) -> str:
+    """SHA-256 of a file's content, in constant memory."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _staged(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A path of the same name in a hidden folder beside it, which is removed in the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for partial in _partials(path):
+        _settle_leftover(partial)
+    with contextlib.ExitStack() as stack:
+        while True:
+            # The name stays: Keras and NumPy choose the format by its suffix.
+            name = tempfile.mkdtemp(prefix=_PARTIAL, suffix=f"-{path.name}", dir=path.parent)
+            partial = pathlib.Path(name)
+            stack.callback(shutil.rmtree, partial, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                stack.enter_context(lock(partial / _LOCK, optional=True))
+                break
+            # Another writer took it for a leftover before it was locked: make a new one.
+        stack.callback(_settle, partial)  # while it is locked
+        yield partial / path.name
+
+
+def _partials(path: pathlib.Path) -> list[pathlib.Path]:
+    """The `.partial-…` folders of a place."""
+    return [one for one in path.parent.glob(f"{_PARTIAL}*") if _place(one) == path]
+
+
+def _place(partial: pathlib.Path) -> pathlib.Path:
+    return partial.with_name(partial.name.split("-", 2)[-1])
+
+
+def _settle_leftover(partial: pathlib.Path) -> None:
+    if not partial.is_dir():
+        partial.unlink(missing_ok=True)  # left by version 0.1.0
+        return
+    # Held: it is being written. Refused: it is not ours.
+    with contextlib.suppress(OSError), lock(partial / _LOCK):
+        _settle(partial)
+
+
+def _settle(partial: pathlib.Path) -> None:
+    """Puts the old folder back where nothing has replaced it, and removes the rest."""
+    place = _place(partial)
+    if (partial / _OLD).exists() and not place.exists():
+        try:
+            (partial / _OLD).rename(place)
+        except OSError:
+            if not place.exists():
+                raise
+    shutil.rmtree(partial, ignore_errors=True)

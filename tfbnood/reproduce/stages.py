@@ -1,4 +1,4 @@
-"""Work in named stages whose results are files: killed anywhere, the same call goes on after the last finished one."""
+"""Work in named stages whose results are files: killed anywhere, the same call resumes after the last finished one."""
 
 import json
 import pathlib
@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfbnood._core.files import remove_partials, write_json
+from tfbnood._core.files import remove_leftovers, write_json
+from tfbnood._core.runs import RunFolder
 from tfbnood.errors import TfbnoodError
 
 __all__ = ["Stages"]
@@ -24,29 +25,25 @@ class Stages:
 
     def __init__(self, folder: str | pathlib.Path, settings: dict[str, Any], total: int):
         self.folder = pathlib.Path(folder)
-        (self.folder / "stages").mkdir(parents=True, exist_ok=True)
-        remove_partials(self.folder)
-        remove_partials(self.folder / "stages")
-        path = self.folder / "settings.json"
-        settings = json.loads(json.dumps(settings))
-        if path.is_file() and json.loads(path.read_text()) != settings:
-            raise TfbnoodError(
-                f"out must be a new folder, or one of a call with the same settings. Received: {self.folder}, "
-                f"made with {path.read_text().strip()}"
-            )
-        write_json(path, settings)
+        place = RunFolder(self.folder, "settings.json", "reproduction")
+        place.earlier(settings)
+        write_json(self.folder / place.file, settings)
+        self._stages = RunFolder(self.folder / "stages", "", "stage")
+        remove_leftovers(self._stages.folder)
         self._total, self._done, self._seconds = total, 0, 0.0
 
     def run(self, name: str, work: Callable[[], Any]) -> Any:
         """Returns what `work` returned, now or in an earlier call; it must be JSON-safe."""
-        path = self.folder / "stages" / f"{name}.json"
+        path = self._stages.folder / f"{name}.json"
         self._done += 1
         if not path.is_file():
-            self._say(f"{name} …")
-            began = time.monotonic()
-            result = {"result": work(), "seconds": round(time.monotonic() - began, 1)}
-            write_json(path, result, compact=True)
-        result = json.loads(path.read_text())
+            # Locked one by one: processes with different studies may share the folder.
+            with self._stages.lock(name):
+                self._say(f"{name} …")
+                began = time.monotonic()
+                result = {"result": work(), "seconds": round(time.monotonic() - began, 1)}
+                write_json(path, result, compact=True)
+        result = _read(path)
         self._seconds += result["seconds"]
         left = self._seconds / self._done * (self._total - self._done)
         self._say(f"{name} took {result['seconds']:.0f} s; about {left / 60:.0f} min left")
@@ -54,3 +51,13 @@ class Stages:
 
     def _say(self, text: str) -> None:
         print(f"[{self._done}/{self._total}] {text}", file=sys.stderr, flush=True)
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        return {"result": content["result"], "seconds": float(content["seconds"])}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise TfbnoodError(
+            f"{path} is not readable ({error}); remove it to run the stage again"
+        ) from None

@@ -7,7 +7,6 @@ the optimiser; nothing else has a state.
 
 import concurrent.futures
 import contextlib
-import json
 import math
 import pathlib
 import shlex
@@ -21,11 +20,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfbnood._core.files import atomic_path, remove_partials, write_json
+from tfbnood._core.files import atomic_path, write_json
 from tfbnood._core.provenance import array_sha256, machine, versions
+from tfbnood._core.runs import RunFolder
 from tfbnood.data.sets import Dataset
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.models import LikelihoodModel
+from tfbnood.models.presets import preset as named_preset
 from tfbnood.models.registry import model_class
 from tfbnood.training.reporter import Reporter
 from tfbnood.training.schedule import ConstantThenDecay
@@ -49,7 +50,7 @@ def train(
     checkpoint_every: int = 100,
     progress: bool = True,
 ) -> LikelihoodModel:
-    """Trains a preset on a data set, or goes on where an earlier call in the same folder was stopped.
+    """Trains a preset on a data set, or resumes where an earlier call in the same folder was stopped.
 
     Writes `run.json` (settings, versions, result), `checkpoint.keras` (the latest state), `model.keras` (the trained
     model) and `logs/` (TensorBoard) into `out`.
@@ -67,20 +68,21 @@ def train(
         mutation: share of the values of every training image that random ones replace: a background model for the
             statistic `likelihood_ratio`.
         checkpoint_every: steps between checkpoints.
-        progress: show a bar on a terminal, or a line a checkpoint elsewhere.
+        progress: show a bar on a terminal, or a line per checkpoint elsewhere.
 
     Returns:
         The trained model, as loaded from `model.keras` by `keras.models.load_model`: without the optimiser.
 
     Raises:
-        TfbnoodError: an argument is out of range, or the folder holds something else than this run.
+        TfbnoodError: an argument is out of range, the folder holds something else than this run, another process
+            trains in it, or it cannot be written.
         TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
 
     Example:
         >>> model = train(x, model="realnvp", preset="tiny", steps=200, out=folder / "run")  # doctest: +SKIP
         >>> detector = tfbnood.Detector(model, reference=x.train).calibrate(x.calibration)  # doctest: +SKIP
     """
-    _check_arguments(model, steps, batch_size, learning_rate, seed, checkpoint_every)
+    _check_arguments(model, preset, steps, batch_size, learning_rate, seed, checkpoint_every)
     if not 0 <= mutation < 1:
         raise TfbnoodError(f"mutation must lie in [0, 1). Received: mutation={mutation}")
     out = pathlib.Path(out)
@@ -98,7 +100,21 @@ def train(
         "jit": jit,
         "mutation": mutation,
     }
-    run = _start_or_resume(out, settings)
+    place = RunFolder(out, "run.json", "run")
+    # Version 0.1.0 had no mutation.
+    with place.resume(settings, defaults={"mutation": 0.0}) as earlier:
+        run = {"command": "", **settings, **earlier}
+        return _train(dataset, settings, run, out, checkpoint_every, progress)
+
+
+def _train(
+    dataset: Dataset,
+    settings: dict[str, Any],
+    run: dict[str, Any],
+    out: pathlib.Path,
+    checkpoint_every: int,
+    progress: bool,
+) -> LikelihoodModel:
     # In a thread of its own, where Keras counts names from the start, as in a new process: the order in which
     # TensorFlow's graph optimiser adds numbers up depends on the names of layers.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -112,7 +128,7 @@ def train(
         machine=machine(),
     )
     write_json(out / "run.json", run)
-    if step < steps:
+    if step < settings["steps"]:
         _fit(network, dataset.train, run, out, progress)
     trained = _without_optimizer(network)
     with atomic_path(out / "model.keras") as path:
@@ -176,9 +192,16 @@ def _ctrl_c_waits() -> Iterator[None]:
 
 
 def _check_arguments(
-    model: str, steps: int, batch_size: int, learning_rate: float, seed: int, checkpoint_every: int
+    model: str,
+    preset: str,
+    steps: int,
+    batch_size: int,
+    learning_rate: float,
+    seed: int,
+    checkpoint_every: int,
 ) -> None:
     model_class(model)
+    named_preset(model, preset)
     counts = {"steps": steps, "batch_size": batch_size, "checkpoint_every": checkpoint_every}
     for name, value in counts.items():
         if value < 1:
@@ -189,35 +212,6 @@ def _check_arguments(
         )
     if not 0 <= seed < 2**31:
         raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
-
-
-def _start_or_resume(out: pathlib.Path, settings: dict[str, Any]) -> dict[str, Any]:
-    if out.exists() and not out.is_dir():
-        raise TfbnoodError(f"out must be a folder. Received: {out}, which is a file")
-    # A kill may have left some, even before there was a run.json.
-    remove_partials(out)
-    path = out / "run.json"
-    if not path.exists():
-        if out.exists() and any(out.iterdir()):
-            raise TfbnoodError(
-                f"out must be a new or empty folder, or that of an earlier run. Received: {out}"
-            )
-        return {"command": "", **settings}
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(run, dict):
-            raise ValueError(f"a {type(run).__name__} instead of an object")
-    except (OSError, ValueError) as error:
-        raise TfbnoodError(
-            f"{path} is not readable as JSON ({error}); remove the folder to start again"
-        ) from None
-    run.setdefault("mutation", 0.0)  # There was none before version 0.2.
-    other = [f"{key}={run.get(key)!r}" for key in settings if run.get(key) != settings[key]]
-    if other:
-        raise TfbnoodError(
-            f"{out} holds a run with other settings: {', '.join(other)}; choose another folder"
-        )
-    return run
 
 
 def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:

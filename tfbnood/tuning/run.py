@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood._core.files import remove_partials, write_json
+from tfbnood._core.files import write_json
 from tfbnood._core.provenance import array_sha256, machine, versions
+from tfbnood._core.runs import RunFolder
 from tfbnood._core.tables import aligned
 from tfbnood.data.sets import Dataset
 from tfbnood.errors import DataError, TfbnoodError
@@ -113,7 +114,7 @@ def tune(
     seed: int = 0,
     progress: bool = True,
 ) -> Tuning:
-    """Searches for the sizes, learning rate and batch size of a model, or goes on with an earlier search in the folder.
+    """Searches for the sizes, learning rate and batch size of a model, or resumes an earlier search in the folder.
 
     Trials are trained on four fifths of `dataset.train`, or all but 1,000 images of it, and measured on the rest (see
     `split`). Same arguments, same trials and same values, also after a kill: finished trials are told to keras-tuner
@@ -130,8 +131,8 @@ def tune(
             `cpu-colour`, `cpu-grey`, or `tiny` for grey images of at most 16 pixels a side.
         trials: to run in all.
         max_minutes: stop at the end of the epoch after which as many minutes have passed, but not before one trial is
-            completed. The same call again goes on, with as many minutes again. Defaults to no limit.
-        method: "random" (default), "hyperband", which trains many models for few epochs and goes on with the best of
+            completed. The same call again resumes, with as many minutes again. Defaults to no limit.
+        method: "random" (default), "hyperband", which trains many models for few epochs and continues the best of
             them, or "bayesian", a quarter of whose trials are random.
         objective: "val_bits_per_dim" (default), bits per dimension in evaluation mode, to be low; or "pseudo_auroc", to
             be high: how well `statistic` finds `tfbnood.pseudo.pseudo_outliers`, mean AUROC over their kinds.
@@ -139,11 +140,11 @@ def tune(
             trained on pseudo-outliers and would find them whatever the model.
         epochs: of a whole training.
         seed: of the search, of weights, noise and the order of images.
-        progress: a line a trial on standard error.
+        progress: a line per trial on standard error.
 
     Raises:
-        TfbnoodError: an argument is out of range, the folder holds something else than this search, or all trials
-            failed.
+        TfbnoodError: an argument is out of range, the folder holds something else than this search, another process
+            searches in it, it cannot be written, or all trials failed.
 
     Example:
         >>> x = tfbnood.data.load("digits")  # doctest: +SKIP
@@ -182,22 +183,17 @@ def tune(
     if objective != "pseudo_auroc":
         settings["statistic"] = None
     settings = json.loads(json.dumps(settings))  # as they will be read again: without tuples
-    done = _start_or_resume(out, settings)
-    search = Search(
-        study=study,
-        settings=settings,
-        about={
-            "command": _command(settings, out),
-            "source": dataset.source,
-            "versions": {**versions(), "keras-tuner": importlib.metadata.version("keras-tuner")},
-            "machine": machine(),
-        },
-        out=out,
-        done=done,
-        deadline=math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes,
-        progress=progress,
-    )
-    finished = search.run()
+    about = {
+        "command": _command(settings, out),
+        "source": dataset.source,
+        "versions": {**versions(), "keras-tuner": importlib.metadata.version("keras-tuner")},
+        "machine": machine(),
+    }
+    deadline = math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes
+    place = RunFolder(out, "tuning.json", "search", within="settings")
+    with place.resume(settings) as earlier:
+        done = _trials(place, earlier)
+        finished = Search(study, settings, about, out, done, deadline, progress).run()
     return Tuning(out, objective, tuple(done), finished)
 
 
@@ -285,32 +281,12 @@ def _check_arguments(
         raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
 
 
-def _start_or_resume(out: pathlib.Path, settings: dict[str, Any]) -> list[Trial]:
+def _trials(place: RunFolder, earlier: dict[str, Any]) -> list[Trial]:
     """The trials that are done already."""
-    if out.exists() and not out.is_dir():
-        raise TfbnoodError(f"out must be a folder. Received: {out}, which is a file")
-    for folder in (out, out / "trials", out / "best"):
-        remove_partials(folder)
-    path = out / "tuning.json"
-    if not path.exists():
-        if out.exists() and any(out.iterdir()):
-            raise TfbnoodError(
-                f"out must be a new or empty folder, or that of an earlier search. Received: {out}"
-            )
-        return []
     try:
-        content = json.loads(path.read_text("utf-8"))
-        before, trials = content["settings"], [Trial(**one) for one in content["trials"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TfbnoodError(
-            f"{path} is not readable ({error}); remove the folder to start again"
-        ) from None
-    other = [f"{key}={before.get(key)!r}" for key in settings if before.get(key) != settings[key]]
-    if other:
-        raise TfbnoodError(
-            f"{out} holds a search with other settings: {', '.join(other)}; choose another folder"
-        )
-    return trials
+        return [Trial(**one) for one in earlier["trials"]] if earlier else []
+    except (LookupError, TypeError) as error:
+        raise place.damaged(error) from None
 
 
 def _command(settings: dict[str, Any], out: pathlib.Path) -> str:

@@ -13,14 +13,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from tfbnood._core.files import atomic_path, write_json
+from tfbnood._core.files import atomic_path, write_json, writing
 from tfbnood.errors import TfbnoodError
+from tfbnood.saving import load_model
 from tfbnood.tuning.trials import OBJECTIVES, Study, Trial, run_trial
 
 __all__ = ["METHODS", "Search", "ranked"]
@@ -41,7 +41,7 @@ def ranked(trials: Sequence[Trial], objective: str) -> tuple[Trial, ...]:
 class Search:
     """Asks keras-tuner for trials, runs those that are not done yet, and writes down what came of each.
 
-    keras-tuner's own files are not what a search goes on from: they may be half written after a kill, and they lack a
+    keras-tuner's own files are not what a search resumes from: they may be half written after a kill, and they lack a
     part of the state of BayesianOptimization. What it asks for is a function of its seed and of the results so far, so
     that telling it these again brings it to where it was.
 
@@ -52,7 +52,7 @@ class Search:
         out: folder of the files.
         done: the trials so far; grows.
         deadline: of `time.monotonic`.
-        progress: a line a trial on standard error.
+        progress: a line per trial on standard error.
     """
 
     study: Study
@@ -67,8 +67,9 @@ class Search:
         """Runs trials until there are enough of them or time is over; returns whether there are enough."""
         self._write(finished=False)
         if self.done:
-            self._say(f"going on after {len(self.done)} of {self.settings['trials']} trials")
-        with tempfile.TemporaryDirectory() as scratch, _quiet():
+            self._say(f"resuming after {len(self.done)} of {self.settings['trials']} trials")
+        # keras-tuner's own files, which nothing is read from again.
+        with writing("the temporary folder"), tempfile.TemporaryDirectory() as scratch, _quiet():
             finished = self._run(_oracle(self.study, self.settings, scratch))
         self._write(finished)
         if self.best is None:
@@ -127,19 +128,24 @@ class Search:
         )
         if best is not None:
             self._write_best(best)
-        if self.settings["method"] != "hyperband":  # That may go on with any of the models.
+        if self.settings["method"] != "hyperband":  # That may continue any of the models.
             needed = [self.study.checkpoint(len(self.done) + 1)]
             needed += [] if best is None else [self.study.checkpoint(best.number)]
-            for path in set(self.study.folder.glob("*.keras")).difference(needed):
-                path.unlink()
+            with writing(self.study.folder):
+                for path in set(self.study.folder.glob("*.keras")).difference(needed):
+                    path.unlink()
 
     def _write_best(self, best: Trial) -> None:
         """Makes `best/` a folder like those of `tfbnood train`."""
         run_file = self.out / "best" / "run.json"
-        if run_file.exists() and json.loads(run_file.read_text("utf-8"))["trial"] == best.number:
-            return
-        run_file.unlink(missing_ok=True)  # Without it the folder is no run while its model changes.
-        network = keras.models.load_model(self.study.checkpoint(best.number))
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # It is made again.
+            if json.loads(run_file.read_text("utf-8"))["trial"] == best.number:
+                return
+        with writing(run_file):
+            run_file.unlink(
+                missing_ok=True
+            )  # Without it the folder is no run while its model changes.
+        network = load_model(self.study.checkpoint(best.number))
         # Without the optimiser: a third of the size.
         trained = type(network).from_config(network.get_config())
         trained.set_weights(network.get_weights())
@@ -224,7 +230,7 @@ def _oracle(study: Study, settings: dict[str, Any], scratch: str) -> Any:
 
 
 def _budget(values: dict[str, Any]) -> dict[str, Any]:
-    """What Hyperband says of epochs and of the trial to go on with; nothing for the other methods."""
+    """The epochs and the trial to continue that Hyperband asks for; nothing for the other methods."""
     if "tuner/epochs" not in values:
         return {}
     earlier = values.get("tuner/trial_id")
