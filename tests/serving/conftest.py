@@ -34,6 +34,13 @@ class Api:
         finally:
             connection.close()
 
+    def connect(self, sent):
+        """A connection on which some bytes have been sent."""
+        host, port = self.address.split(":")
+        connection = socket.create_connection((host, int(port)), timeout=30)
+        connection.sendall(sent)
+        return connection
+
     def get(self, path):
         code, content, _ = self.ask("GET", path)
         return code, json.loads(content)
@@ -93,6 +100,18 @@ class Contract(tf.Module):
                 lambda x: {"y": x + 0, "z": tf.zeros(5)}, x=tf.TensorSpec([None], f)
             ),
             "log": self.made(lambda x: {"y": tf.math.log(x)}, x=tf.TensorSpec([None], f)),
+            # Stock servers have XLA switched off.
+            "jit": tf.function(lambda x: {"y": 2 * x}, jit_compile=True).get_concrete_function(
+                x=tf.TensorSpec([None], f, "x")
+            ),
+            "jit_inside": self.made(self.jit_inside, x=tf.TensorSpec([None], f)),
+            "regression": self.made(
+                lambda inputs: {"outputs": tf.cast(tf.strings.length(inputs), f)},
+                inputs=tf.TensorSpec([None], s),
+            ),
+            "one_of_inputs": self.made(
+                lambda inputs: {"y": inputs + ""}, inputs=tf.TensorSpec([None], s)
+            ),
             "slow": self.made(self.slow, steps=tf.TensorSpec([None], tf.int64)),
         }
 
@@ -106,6 +125,10 @@ class Contract(tf.Module):
 
     def encoded(self, image_bytes):
         return scores(tf.cast(tf.strings.length(image_bytes), tf.float32))
+
+    def jit_inside(self, x):
+        compiled = tf.function(lambda x: 2 * x, jit_compile=True)
+        return {"y": tf.cond(tf.size(x) > 0, lambda: compiled(x), lambda: x)}
 
     def text(self, text):
         return {"echo": text + "", "echo_bytes": text + "", "length": tf.strings.length(text)}

@@ -11,6 +11,7 @@ import yaml
 from tfbnood.cli import main
 from tfbnood.errors import TfbnoodError
 from tfbnood.serving import launch as run
+from tfbnood.serving.standin.config import models_from
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -77,6 +78,34 @@ def test_the_container_is_run_when_docker_answers(base, empty_path, capfd):
     command = run.container_command(base.parent, 9000, "127.0.0.1")
     assert f"{base}:/models/digits:ro" in command
     assert command[-1] == "--model_config_file=/config/models.config"
+
+
+def test_batching_parameters_reach_the_real_server_and_the_container(base, empty_path, capfd):
+    script(empty_path / "tensorflow_model_server", 'for a; do echo "$a"; done')
+    assert run.serve(base, merge=True, max_batch_size=64, batch_timeout_micros=5000) == 0
+    arguments = capfd.readouterr().out.splitlines()
+    assert "--enable_batching=true" in arguments
+    file = next(a for a in arguments if a.startswith("--batching_parameters_file="))
+    assert pathlib.Path(file.partition("=")[2]).read_text() == (
+        "max_batch_size { value: 64 }\nbatch_timeout_micros { value: 5000 }\n"
+    )
+    for path in (base, base.parent):
+        command = run.container_command(path, 9000, "127.0.0.1", batching=(64, 5000))
+        mounted = next(part for part in command if part.endswith(":/config/batching.config:ro"))
+        assert pathlib.Path(mounted.partition(":")[0]).is_file()
+        image = command.index("tensorflow/serving")
+        assert "--batching_parameters_file=/config/batching.config" in command[image:]
+
+
+def test_odd_names_of_bases_survive_in_a_models_config(base):
+    odd = base.parent / 'a "quoted" größe'
+    shutil.copytree(base, odd)
+    command = run.server_command("server", base.parent, 8501)
+    file = command[-1].removeprefix("--model_config_file=")
+    assert [(model.name, model.base) for model in models_from(file)] == [
+        (odd.name, odd),
+        ("digits", base),
+    ]
 
 
 def test_a_docker_that_does_not_answer_is_not_used(empty_path):

@@ -82,6 +82,111 @@ def test_integers_doubles_and_bools_keep_their_values(api):
     )
 
 
+@pytest.mark.parametrize(
+    ("signature", "sent", "answered"),
+    [
+        ("one", "[16777216]", "[33554432.0]"),
+        ("one", "[16777217, 1.5]", "[33554432.0, 3.0]"),  # read as a double, kept as a float
+        ("one", "[1e39, -1e39]", "[Infinity, -Infinity]"),
+        ("one", f"[{10**39}]", "[Infinity]"),
+        ("one", f"[[{2**64}], [1]]", "[[3.68934881e+19], [2.0]]"),
+        ("double", f"[{2**53}, {2**53 + 1}]", "[18014398509481984.0, 18014398509481984.0]"),
+        ("double", f"[{10**39}]", "[2e+39]"),
+    ],
+)
+def test_numbers_that_a_float_cannot_hold_are_rounded_or_infinite(api, signature, sent, answered):
+    body = f'{{"signature_name": "{signature}", "inputs": {sent}}}'.encode()
+    code, content, _ = api.ask("POST", "/v1/models/contract:predict", body)
+    assert code == 200
+    assert b"".join(content.split()) == f'{{"outputs":{answered}}}'.replace(" ", "").encode()
+
+
+@pytest.mark.parametrize(
+    ("signature", "half", "written"),
+    [
+        ("double", 1 / 6, "0.33333333333333331"),
+        ("double", 0.1, "0.2"),
+        ("double", 0.05, "0.1"),
+        ("double", 1e-300 / 3, "%.17g" % (1e-300 / 3 * 2)),
+        ("double", 500000, "1e+06"),
+        ("double", 61728.5, "123457.0"),
+        ("double", 61728.394, "123456.788"),
+        ("double", -0.0, "-0.0"),
+        ("one", 1 / 6, "0.333333343"),
+        ("one", 0.1, "0.2"),
+        ("one", 8388608.5, "16777216.0"),
+        ("one", 3.0, "6.0"),
+        ("one", 1e-30 / 3, f"{np.float32(2e-30 / 3):.9g}"),
+    ],
+)
+def test_numbers_are_written_with_six_digits_or_else_with_all(api, signature, half, written):
+    body = f'{{"signature_name": "{signature}", "instances": [{half!r}]}}'.encode()
+    code, content, _ = api.ask("POST", "/v1/models/contract:predict", body)
+    assert code == 200
+    assert b"".join(content.split()) == f'{{"predictions":[{written}]}}'.encode()
+
+
+@pytest.mark.parametrize("signature", ["jit", "jit_inside"])
+@pytest.mark.parametrize("body", [{"instances": [1]}, {"inputs": [1, 2]}])
+def test_a_signature_that_needs_xla_fails_as_on_a_stock_server(api, signature, body):
+    code, answer = api.predict(body, signature)
+    assert code == 500
+    assert "XLA compilation disabled" in answer["error"]
+    assert api.predict(body, "one")[0] == 200  # its neighbours do not
+
+
+EXAMPLES = [{"a": 1.0}]
+
+
+@pytest.mark.parametrize("method", ["classify", "regress"])
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({}, "When method is classify, key 'examples' is expected and was not found"),
+        ({"instances": [1]}, "key 'examples' is expected and was not found"),
+        ({"examples": 3}, "Expecting 'examples' value to be an list/array"),
+        ({"examples": []}, "'examples' value is an empty array"),
+        ({"examples": [3]}, "Example must be JSON object but got JSON Number"),
+        ({"examples": EXAMPLES, "signature_name": "two"}, "Expected one input Tensor."),
+        (
+            {"examples": EXAMPLES, "signature_name": "no"},
+            "No signature was found with the name: no",
+        ),
+        (
+            {"examples": EXAMPLES, "signature_name": 3},
+            "'signature_name' key must be a string value.",
+        ),
+    ],
+)
+def test_classify_and_regress_want_examples_and_a_signature_for_them(api, method, body, error):
+    code, content, _ = api.ask("POST", f"/v1/models/contract:{method}", json.dumps(body).encode())
+    assert code == 400
+    assert error in json.loads(content)["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "signature", "error"),
+    [
+        ("regress", "one", "No regression inputs found in SignatureDef"),
+        ("regress", "one_of_inputs", "No regression outputs found in SignatureDef"),
+        ("regress", "text", "Expected one output Tensor."),
+        ("classify", "one", "No classification inputs found in SignatureDef"),
+        ("classify", "one_of_inputs", 'to contain at least one of "classes" or "scores"'),
+        ("classify", "text", "Expected one or two output Tensors, found 3"),
+    ],
+)
+def test_a_plain_signature_neither_classifies_nor_regresses(api, method, signature, error):
+    body = json.dumps({"examples": EXAMPLES, "signature_name": signature}).encode()
+    code, content, _ = api.ask("POST", f"/v1/models/contract:{method}", body)
+    assert code == 400
+    assert error in json.loads(content)["error"]
+    code, content, _ = api.ask("POST", f"/v1/models/nobody:{method}", body)
+    assert (code, json.loads(content)["error"]) == (
+        404,
+        "Servable not found for request: Latest(nobody)",
+    )
+
+
 def test_nan_and_infinity_travel_as_bare_tokens(api):
     code, answer = api.predict(
         b'{"signature_name": "one", "instances": [NaN, Infinity, -Infinity]}'
@@ -130,7 +235,7 @@ ERRORS = [
     ({}, "one", "Missing 'inputs' or 'instances' key"),
     ({"instances": [1], "inputs": [1]}, "one", "expecting only one of 'inputs' or 'instances'"),
     ({"instances": []}, "one", "No values in 'instances' array"),
-    ({"instances": 3}, "one", "'instances' to be an list/array"),
+    ({"instances": 3}, "one", "Expecting 'instances' to be an list/array"),
     ({"instances": ["1"]}, "one", '"1" Type: String is not of expected type: float'),
     ({"instances": [None]}, "one", "null Type: Null is not of expected type: float"),
     ({"instances": [True]}, "one", "true Type: True is not of expected type: float"),
@@ -141,9 +246,8 @@ ERRORS = [
     ({"inputs": [2**63]}, "int64", "Type: Number is not of expected type: int64"),
     ({"inputs": [1]}, "bool", "1 Type: Number is not of expected type: bool"),
     ({"inputs": [1]}, "text", "1 Type: Number is not of expected type: string"),
-    ({"inputs": [2**24]}, "one", "16777216 to float without loss of precision"),
-    ({"inputs": [1e39]}, "one", "to float without loss of precision"),
-    ({"inputs": [2**53]}, "double", "to double without loss of precision"),
+    ({"inputs": [10**400]}, "one", "Number too big to be stored in double"),
+    ({"inputs": [10**400]}, "double", "Number too big to be stored in double"),
     ({"inputs": [{"b64": "?"}]}, "text", "Unable to base64 decode"),
     ({"inputs": {"text": {"b65": "YQ=="}}}, "text", "not formatted correctly for base64 data"),
     ({"instances": [[1, 2], [3]]}, "one", "Expecting tensor size: 2 but got: 1"),
@@ -273,6 +377,7 @@ def test_paths_outside_the_api_are_a_page_that_says_404(api, method):
         ("POST", "/v1/models/contract/version/1:predict"),
         ("POST", "/v1/models/contract/versions/x:predict"),
         ("GET", "/v1/other"),
+        ("POST", "/v1/models/contract:Predict"),
         ("PUT", "/v1/models/contract:predict"),
     ],
 )

@@ -1,13 +1,9 @@
 """What the stand-in does beyond the REST API: versions that come, clients that misbehave, merging, draining."""
 
-import gzip
-import http.client
 import json
 import os
 import shutil
 import signal
-import socket
-import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -36,14 +32,6 @@ def wait_until(condition, seconds=20):
         time.sleep(0.02)
 
 
-def raw(api, sent):
-    """A connection on which some bytes have been sent."""
-    host, port = api.address.split(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
-    connection.sendall(sent)
-    return connection
-
-
 # Starting.
 
 
@@ -66,6 +54,15 @@ def test_the_start_says_that_it_is_for_development(folder, capsys):
         assert server.port != 0
         assert server.url == f"http://127.0.0.1:{server.port}"
     said = capsys.readouterr().err
+    lines = [
+        "loading factor version 3 …",
+        "serves factor version 3",
+        f"serving factor at {server.url}/v1/models/factor",
+        f"listens at {server.url}: for development, not for production",
+    ]
+    places = [said.index(f"tfbnood serve: {line}") for line in lines]
+    assert places == sorted(places)
+    assert "TensorFlow Serving 2." in said  # whose rules it follows
     assert "serves factor version 3\n" in said
     assert f"listens at {server.url}: for development, not for production" in said
 
@@ -162,99 +159,41 @@ def test_a_request_in_flight_finishes_on_the_old_version(folder, config):
     assert old.run("serving_default", x)["y"] == [1.0]
 
 
-# Clients that misbehave.
-
-
-def test_a_client_that_sends_half_a_request_does_not_block_others(local):
-    head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(ONE)}\r\n\r\n".encode()
-    halves = [head[:10], head[:-2], head, head + ONE[:5]] * 8
-    connections = [raw(local, half) for half in halves]
-    try:
-        began = time.monotonic()
-        for _ in range(10):
-            assert local.predict({"instances": [1]}, model="factor")[0] == 200
-        assert time.monotonic() - began < 5
-        connections[3].sendall(ONE[5:])  # late, not lost
-        assert connections[3].recv(100).startswith(b"HTTP/1.1 200")
-    finally:
-        for connection in connections:
-            connection.close()
-
-
-def test_clients_that_break_off_leave_the_server_alive(local):
-    whole = f"POST {PREDICT} HTTP/1.1\r\nContent-Length: {len(ONE)}\r\n\r\n".encode() + ONE
-    for sent in (b"", b"\r\n", b"\x00\xff" * 50, b"GET\r\n\r\n", whole[:-3], whole):
-        connection = raw(local, sent)
-        # Closes with a reset rather than an orderly end.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
-    assert local.predict({"instances": [1]}, model="factor")[0] == 200
-
-
-def test_one_connection_carries_many_requests(local):
-    connection = http.client.HTTPConnection(local.address, timeout=30)
-    try:
-        for body in (ONE, b"bad", ONE):
-            connection.request("POST", PREDICT, body)
-            response = connection.getresponse()
-            assert response.status == (400 if body == b"bad" else 200)
-            response.read()
-    finally:
-        connection.close()
-
-
-def test_a_body_that_is_too_large_is_refused_with_413(factor_base, api_of):
-    base, _ = factor_base
-    with Server(models_from(base), port=0, max_body=1000) as server:
-        api = api_of(server.url)
-        large = b" " * 3_000_000 + ONE
-        pieces = (large[i : i + 500] for i in range(0, 5000, 500))
-        for body, headers in [
-            (large, {}),
-            (pieces, {}),  # goes in chunks
-            (gzip.compress(large), {"Content-Encoding": "gzip"}),
-        ]:
-            code, content, _ = api.ask("POST", PREDICT, body, headers)
-            assert code == 413
-            assert json.loads(content)["error"].startswith("The body must have at most 1000 bytes")
-        assert api.ask("POST", PREDICT, ONE.ljust(1000))[0] == 200
-        expecting = b"POST / HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"
-        with raw(api, expecting) as connection:
-            assert connection.recv(100).startswith(b"HTTP/1.1 413")
-
-
-def test_bodies_may_come_in_chunks_or_compressed(local):
-    for body, headers in [
-        (iter([ONE[:4], ONE[4:]]), {}),  # goes in chunks
-        (gzip.compress(ONE), {"Content-Encoding": "gzip"}),
-    ]:
-        code, content, _ = local.ask("POST", PREDICT, body, headers)
-        assert (code, json.loads(content)) == (200, {"predictions": [2.0]})
-
-
-@pytest.mark.parametrize(
-    ("headers", "body"),
-    [
-        ({"Content-Length": "many"}, b""),
-        ({"Content-Length": "-1"}, b""),
-        ({"Transfer-Encoding": "chunked"}, b"zz\r\n"),
-        ({"Transfer-Encoding": "chunked"}, b"-5\r\n"),
-        ({"Content-Encoding": "gzip", "Content-Length": "3"}, b"abc"),
-    ],
-)
-def test_bodies_that_cannot_be_read_are_malformed(local, headers, body):
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with raw(local, f"POST {PREDICT} HTTP/1.1\r\n{lines}\r\n".encode() + body) as connection:
-        assert connection.recv(100).startswith(b"HTTP/1.1 400")
-
-
 def test_a_version_number_beyond_64_bits_is_refused(local):
     code, answer = local.predict({"instances": [1]}, model=f"factor/versions/{2**63}")
     assert (code, answer["error"]) == (400, f"Failed to convert version: {2**63} to numeric.")
 
 
-def test_classify_is_not_implemented(local):
-    assert local.ask("POST", "/v1/models/contract:classify", b"{}")[0] == 501
+def test_a_signature_made_for_regression_is_not_implemented(local):
+    body = json.dumps({"examples": [{"a": 1}], "signature_name": "regression"}).encode()
+    assert local.ask("POST", "/v1/models/contract:regress", body)[0] == 501
+
+
+def test_a_request_with_too_many_rows_is_refused(factor_base, api_of):
+    base, _ = factor_base
+    with Server(models_from(base), port=0, max_rows=10) as server:
+        api = api_of(server.url)
+        for key in ("instances", "inputs"):
+            code, answer = api.predict({key: [1] * 11}, model="factor")
+            assert (code, answer["error"]) == (
+                400,
+                "A request may have at most 10 rows (max_rows): send several. Received: 11",
+            )
+            assert api.predict({key: [1] * 10}, model="factor")[0] == 200
+
+
+def test_the_rows_of_a_request_are_bounded_by_default(local):
+    assert local.predict({"instances": [1] * 10_001}, "one")[0] == 400
+    assert local.predict({"instances": [1] * 10_000}, "one")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["max_batch_size", "max_rows", "max_body", "max_connections", "request_seconds"],
+)
+def test_limits_must_be_positive(folder, option):
+    with pytest.raises(ServingError, match=f"{option} must be positive. Received: 0"):
+        Server(models_from(folder), port=0, **{option: 0})
 
 
 # Many clients, and merging.
@@ -300,14 +239,49 @@ def test_merging_asks_for_rows_in_and_rows_out(folder, api_of):
         assert api.predict({"instances": [[5]]}, "loose")[0] == 200
 
 
+def test_merging_refuses_what_no_batch_can_hold(folder, api_of):
+    options = {"merge": True, "max_batch_size": 4, "batch_timeout_micros": 0}
+    with Server(models_from(folder / "contract"), port=0, **options) as server:
+        api = api_of(server.url)
+        assert api.predict({"instances": [1] * 4}, "one")[0] == 200
+        assert api.predict({"instances": [1] * 5}, "one") == (
+            400,
+            {"error": "Task size 5 is larger than maximum input batch size 4"},
+        )
+    with pytest.raises(ServingError, match="batch_timeout_micros must not be negative"):
+        Server(models_from(folder), merge=True, batch_timeout_micros=-1)
+
+
+def test_a_merged_call_never_has_more_rows_than_allowed_and_waits_as_told(
+    folder, api_of, monkeypatch
+):
+    sizes = []
+    run = models.Servable.run
+
+    def counted(self, signature, arrays):
+        sizes.append(len(arrays["x"]))
+        return run(self, signature, arrays)
+
+    # A minute is long enough to fill every batch: without the rows of others nobody would be answered in time.
+    options = {"merge": True, "max_batch_size": 6, "batch_timeout_micros": 60_000_000}
+    with Server(models_from(folder / "contract"), port=0, **options) as server:
+        api = api_of(server.url)
+        monkeypatch.setattr(models.Servable, "run", counted)
+        with ThreadPoolExecutor(6) as pool:
+            body = {"instances": [1, 2]}
+            answers = list(pool.map(lambda _: api.predict(body, "one"), range(6)))
+    assert answers == [(200, {"predictions": [2.0, 4.0]})] * 6
+    assert sizes == [6, 6]
+
+
 # Closing.
 
 
 def test_closing_finishes_what_is_in_flight_and_then_refuses(folder, api_of):
     server = Server(models_from(folder / "contract"), port=0).start()
     api = api_of(server.url)
-    idle = raw(api, b"")
-    half = raw(api, b"POST /v1/models/contract:predict HTTP/1.1\r\n")
+    idle = api.connect(b"")
+    half = api.connect(b"POST /v1/models/contract:predict HTTP/1.1\r\n")
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(api.predict, {"instances": [200_000]}, "slow")
         time.sleep(0.1)

@@ -222,14 +222,22 @@ class Client:
 class _Retry(urllib3.util.Retry):
     """Asks again only where that helps, with pauses that have a bound whatever the server wishes."""
 
-    def increment(self, *args: Any, error: Exception | None = None, **options: Any) -> Any:
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: Any = None,
+        error: Exception | None = None,
+        _pool: Any = None,
+        _stacktrace: Any = None,
+    ) -> Any:
         # Who waited once for the whole time-out, or mistyped the host, wants to know now. For urllib3 a refused
         # connection is a kind of time-out.
         refused = isinstance(error, urllib3.exceptions.NewConnectionError)
         timed_out = isinstance(error, urllib3.exceptions.TimeoutError) and not refused
         if error and (timed_out or isinstance(error, urllib3.exceptions.NameResolutionError)):
             raise error
-        return super().increment(*args, error=error, **options)
+        return super().increment(method, url, response, error, _pool, _stacktrace)
 
     def get_retry_after(self, response: Any) -> float | None:
         wished = super().get_retry_after(response)

@@ -8,8 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from typing import NoReturn
 
 from tfbnood.errors import TfbnoodError
+from tfbnood.serving.model_server_config import new_model_server_config, write_model_server_config
+from tfbnood.serving.standin import BATCH_TIMEOUT_MICROS, MAX_BATCH_SIZE, MAX_ROWS
 
 __all__ = [
     "MODEL_SERVER_VARIABLE",
@@ -30,34 +33,59 @@ def serve(
     host: str = "127.0.0.1",
     stand_in: bool = False,
     merge: bool = False,
+    max_batch_size: int = MAX_BATCH_SIZE,
+    batch_timeout_micros: int = BATCH_TIMEOUT_MICROS,
+    max_rows: int = MAX_ROWS,
 ) -> int:
-    """Serves models until Ctrl-C and returns the exit code.
+    """Serves models until Ctrl-C or SIGTERM and returns the exit code.
+
+    While models are loaded, a signal ends the whole process at once: with 130 for Ctrl-C, with 0 for SIGTERM.
 
     Args:
         path: a model base, a folder of bases, or a `models.config` of TF Serving.
         port: of the REST API.
         host: to bind to; the real server binds to all addresses, which is said.
         stand_in: use the stand-in even where there is a real server.
-        merge: let the stand-in join the rows of concurrent requests, as server-side batching does.
+        merge: join the rows of concurrent requests (server-side batching).
+        max_batch_size: with `merge`, the rows of one call; a request with more is refused.
+        batch_timeout_micros: with `merge`, how long a call waits for rows of others.
+        max_rows: rows of a request that the stand-in accepts; the real server has no such bound.
     """
     path = pathlib.Path(path).resolve()
     if not path.exists():
         raise TfbnoodError(
             f"path must be a model base, a folder of bases or a models.config. Received: {path}"
         )
+    batching = (max_batch_size, batch_timeout_micros) if merge else None
     executable = None if stand_in else find_model_server()
     if executable is not None:
         _say("TF Serving's own server; it binds to all addresses of this machine")
-        return _run(server_command(executable, path, port))
+        return _run(server_command(executable, path, port, batching=batching))
     if not stand_in and _docker_answers():
-        return _run(container_command(path, port, host))
+        return _run(container_command(path, port, host, batching=batching))
     from tfbnood.serving.standin.config import models_from
     from tfbnood.serving.standin.server import Server
 
     _say(
         "no tensorflow_model_server and no Docker here: this is a stand-in for development, not for production"
     )
-    Server(models_from(path), host=host, port=port, merge=merge).serve_forever()
+    server = Server(
+        models_from(path),
+        host=host,
+        port=port,
+        merge=merge,
+        max_batch_size=max_batch_size,
+        batch_timeout_micros=batch_timeout_micros,
+        max_rows=max_rows,
+    )
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        _end_at_once(130)
+    except SystemExit:  # SIGTERM while loading
+        _end_at_once(0)
+    if server.is_loading:
+        _end_at_once(0)
     return 0
 
 
@@ -74,26 +102,36 @@ def find_model_server() -> str | None:
     return shutil.which("tensorflow_model_server")
 
 
-def server_command(executable: str, path: pathlib.Path, port: int) -> list[str]:
-    """The command line of the real server."""
+def server_command(
+    executable: str, path: pathlib.Path, port: int, *, batching: tuple[int, int] | None = None
+) -> list[str]:
+    """The command line of the real server; `batching` is the greatest batch and the time-out in microseconds."""
     command = [executable, f"--rest_api_port={port}", "--port=0"]
+    if batching is not None:
+        command += _batching_options(_batching_file(*batching))
     if is_base(path):
         return [*command, f"--model_name={path.name}", f"--model_base_path={path}"]
     return [*command, f"--model_config_file={_config_file(path)}"]
 
 
-def container_command(path: pathlib.Path, port: int, host: str) -> list[str]:
+def container_command(
+    path: pathlib.Path, port: int, host: str, *, batching: tuple[int, int] | None = None
+) -> list[str]:
     """The command line of the official container; a `models.config` must name paths inside it."""
     command = ["docker", "run", "--rm", "-p", f"{host}:{port}:8501"]
+    options: list[str] = []
+    if batching is not None:
+        command += ["-v", f"{_batching_file(*batching)}:/config/batching.config:ro"]
+        options = _batching_options("/config/batching.config")
     if is_base(path):
         command += ["-v", f"{path}:/models/{path.name}:ro", "-e", f"MODEL_NAME={path.name}", _IMAGE]
-        return command
+        return [*command, *options]
     if path.is_dir():
         for base in _bases(path):
             command += ["-v", f"{base}:/models/{base.name}:ro"]
         path = _config_file(path, inside="/models")
     command += ["-v", f"{path}:/config/models.config:ro", _IMAGE]
-    return [*command, "--model_config_file=/config/models.config"]
+    return [*command, *options, "--model_config_file=/config/models.config"]
 
 
 def is_base(path: pathlib.Path) -> bool:
@@ -117,15 +155,31 @@ def _config_file(path: pathlib.Path, inside: str | None = None) -> pathlib.Path:
     """A `models.config` for a folder of bases; a file is taken as it is."""
     if path.is_file():
         return path
-    lines = ["model_config_list {"]
+    message = new_model_server_config()
     for base in _bases(path):
-        place = base if inside is None else f"{inside}/{base.name}"
-        lines.append(
-            f'  config {{ name: "{base.name}" base_path: "{place}" model_platform: "tensorflow" }}'
+        place = str(base) if inside is None else f"{inside}/{base.name}"
+        message.model_config_list.config.add(
+            name=base.name, base_path=place, model_platform="tensorflow"
         )
-    config = pathlib.Path(tempfile.mkdtemp(prefix="tfbnood-")) / "models.config"
-    config.write_text("\n".join([*lines, "}\n"]))
-    return config
+    return _temporary_file("models.config", write_model_server_config(message))
+
+
+def _batching_options(file: str | pathlib.Path) -> list[str]:
+    return ["--enable_batching=true", f"--batching_parameters_file={file}"]
+
+
+def _batching_file(max_batch_size: int, batch_timeout_micros: int) -> pathlib.Path:
+    lines = (
+        f"max_batch_size {{ value: {max_batch_size} }}\n"
+        f"batch_timeout_micros {{ value: {batch_timeout_micros} }}\n"
+    )
+    return _temporary_file("batching.config", lines)
+
+
+def _temporary_file(name: str, content: str) -> pathlib.Path:
+    file = pathlib.Path(tempfile.mkdtemp(prefix="tfbnood-")) / name
+    file.write_text(content, "utf-8")
+    return file
 
 
 def _docker_answers() -> bool:
@@ -143,6 +197,13 @@ def _run(command: list[str]) -> int:
         return subprocess.run(command).returncode
     except KeyboardInterrupt:
         return 0  # The server had the Ctrl-C as well, and has drained.
+
+
+def _end_at_once(code: int) -> NoReturn:
+    _say("tfbnood serve: stopped")
+    # A thread may be inside TensorFlow: an orderly end of Python would wait for it, or crash under it.
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _say(text: str) -> None:

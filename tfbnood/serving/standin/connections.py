@@ -1,7 +1,9 @@
 """HTTP: connections that may be slow, broken or in the middle of a request when the server is to stop."""
 
 import contextlib
+import dataclasses
 import http.server
+import math
 import socket
 import socketserver
 import threading
@@ -10,32 +12,63 @@ import urllib.parse
 import zlib
 from typing import Any
 
-from tfbnood.serving.standin import rest
+from tfbnood.serving.standin.answers import error_body
 from tfbnood.serving.standin.rest import RestError
 from tfbnood.serving.standin.servables import say
 
 __all__ = ["HttpServer"]
 
-_SOCKET_SECONDS = 30  # the real server's time-out, for one read or write of a client
+_SOCKET_SECONDS = (
+    30  # the real server's time-out, for a connection without a request and for writing an answer
+)
 _UPLOAD_GRACE, _DRAIN_SECONDS = 5.0, 60.0
-_CONNECTIONS = 512
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@dataclasses.dataclass
+class _Connection:
+    """What a connection is at: idle, opening (the head of a request arrives), reading (its body) or answering."""
+
+    state: str
+    since: float
+    deadline: float = math.inf  # when the request must have arrived
+    late: bool = False
 
 
 class HttpServer(http.server.ThreadingHTTPServer):
-    """Knows its connections and what they are at, so that closing can wait for answers, not for idlers."""
+    """Knows its connections and what they are at, so that none holds up others or the end.
+
+    Args:
+        address: to listen on.
+        answer: called with method, path and body; returns status, content type and content.
+        max_body: bytes of a body; more is answered with 413.
+        max_connections: open at a time; a further one takes the place of the one that has waited the longest for
+            a request.
+        request_seconds: within which a request must arrive, from its first byte to its last; else 408.
+    """
 
     request_queue_size = 128
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], answer: Any, max_body: int) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Any,
+        *,
+        max_body: int,
+        max_connections: int,
+        request_seconds: float,
+    ) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self.answer = answer
         self.max_body = max_body
+        self.request_seconds = request_seconds
         self.draining = False
+        self._max_connections = max_connections
         self._waiting = False
         self._changed = threading.Condition()
-        self._connections: dict[Any, str] = {}
+        self._connections: dict[Any, _Connection] = {}
         super().__init__(address, _Handler, bind_and_activate=False)
         try:
             self.server_bind()
@@ -49,7 +82,33 @@ class HttpServer(http.server.ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         self.set_state(request, "idle")
-        return len(self._connections) <= _CONNECTIONS
+        with self._changed:
+            if len(self._connections) <= self._max_connections:
+                return True
+            # Who has sent the head of a request is served; of the others the longest without a change makes room.
+            loose = [
+                each
+                for each, about in self._connections.items()
+                if each is not request and about.state in ("idle", "opening")
+            ]
+            if loose:
+                oldest = min(loose, key=lambda each: self._connections[each].since)
+                del self._connections[oldest]
+                _shut(oldest, socket.SHUT_RDWR)
+                return True
+        with contextlib.suppress(OSError):
+            request.setblocking(False)
+            request.send(_BUSY)
+        return False
+
+    def service_actions(self) -> None:
+        """Called several times per second: ends the requests that arrive too slowly."""
+        now = time.monotonic()
+        with self._changed:
+            for connection, about in self._connections.items():
+                if now > about.deadline:
+                    about.late = True
+                    _shut(connection, socket.SHUT_RD)
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
@@ -58,9 +117,21 @@ class HttpServer(http.server.ThreadingHTTPServer):
             self._changed.notify_all()
 
     def set_state(self, request: Any, state: str) -> None:
+        """Notes what a connection is at; the time for a request runs from its first byte."""
+        now = time.monotonic()
         with self._changed:
-            self._connections[request] = state
+            about = self._connections.setdefault(request, _Connection(state, now))
+            if state == "opening":
+                about.deadline = now + self.request_seconds
+            elif state != "reading":
+                about.deadline = math.inf
+            about.state, about.since = state, now
             self._changed.notify_all()
+
+    def is_late(self, request: Any) -> bool:
+        """Whether the request of a connection took too long to arrive."""
+        with self._changed:
+            return request in self._connections and self._connections[request].late
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         say(f"the connection of {client_address[0]} broke")
@@ -79,17 +150,21 @@ class HttpServer(http.server.ThreadingHTTPServer):
         began = time.monotonic()
         with self._changed:
             while self._connections and (spent := time.monotonic() - began) < _DRAIN_SECONDS:
-                done = {"idle"} if spent < _UPLOAD_GRACE else {"idle", "reading"}
-                self._stop_reading(done)
+                done = {"idle", "opening"}
+                self._stop_reading(done if spent < _UPLOAD_GRACE else done | {"reading"})
                 self._changed.wait(0.1)
-            self._stop_reading({"idle", "reading", "answering"})
+            self._stop_reading({"idle", "opening", "reading", "answering"})
 
     def _stop_reading(self, states: set[str]) -> None:
         """A request that has arrived can still be read; who waits for one sees the end."""
-        for connection, state in self._connections.items():
-            if state in states:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RD)
+        for connection, about in self._connections.items():
+            if about.state in states:
+                _shut(connection, socket.SHUT_RD)
+
+
+def _shut(connection: Any, how: int) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(how)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -104,6 +179,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         # Who hangs up or falls silent is of no interest to anyone else.
         with contextlib.suppress(OSError):
             super().handle()
+
+    def handle_one_request(self) -> None:
+        # A connection may be idle for a while; the time for a request starts with its first byte.
+        if not self.rfile.peek(1):  # type: ignore[attr-defined]
+            self.close_connection = True
+            return
+        self.server.set_state(self.connection, "opening")
+        super().handle_one_request()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not logged."""
@@ -120,6 +203,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.set_state(self.connection, "reading")
         try:
             body = self._body()
+            self._check_in_time()
             path = urllib.parse.urlsplit(self.path).path
         except RestError as error:
             self._refuse(error)
@@ -161,7 +245,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _chunks(self) -> bytes:
         body = bytearray()
-        while size := int(self.rfile.readline(64).partition(b";")[0].strip() or b"x", 16):
+        while size := self._chunk_size():
             if size < 0:
                 raise RestError(400, "Malformed request: chunk size")
             self._allowed(len(body) + size)
@@ -171,11 +255,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             pass
         return bytes(body)
 
+    def _chunk_size(self) -> int:
+        line = self.rfile.readline(64)
+        if not line.endswith(b"\n"):
+            self._check_in_time()
+        return int(line.partition(b";")[0].strip() or b"x", 16)
+
     def _exactly(self, length: int) -> bytes:
         content = self.rfile.read(length)
         if len(content) < length:
+            self._check_in_time()
             raise ConnectionError("the client left in the middle of a request")
         return content
+
+    def _check_in_time(self) -> None:
+        if self.server.is_late(self.connection):
+            limit = self.server.request_seconds
+            raise RestError(408, f"The request must arrive within {limit:g} s.")
 
     def _send(self, code: int, kind: str, content: bytes) -> None:
         self.send_response(code)
@@ -190,7 +286,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _refuse(self, error: RestError) -> None:
         """Answers without the rest of the request, and hangs up when the client has had time to see it."""
         self.close_connection = True
-        self._send(error.code, "application/json", rest.error_body(error.message))
+        self._send(error.code, "application/json", error_body(error.message))
         self.connection.shutdown(socket.SHUT_WR)
         # Hanging up on a client that still sends would reset the connection and lose the answer.
         end = time.monotonic() + _UPLOAD_GRACE

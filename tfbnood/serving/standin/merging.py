@@ -11,14 +11,20 @@ from tfbnood.serving.standin.servables import Servable
 
 __all__ = ["Merger"]
 
-_MERGED_ROWS, _MERGE_SECONDS = 256, 0.004
-
 
 class Merger:
-    """Joins concurrent calls: the first waits a moment for others, then calls for all of them."""
+    """Joins concurrent calls: the first waits a moment for others, then calls for all of them.
 
-    def __init__(self, call: Any) -> None:
+    Args:
+        call: what to call with the joined rows.
+        max_batch_size: rows of one call; a request with more is refused, as by the real server.
+        seconds: how long the first waits.
+    """
+
+    def __init__(self, call: Any, *, max_batch_size: int, seconds: float) -> None:
         self._call = call
+        self._max_batch_size = max_batch_size
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._open: dict[tuple, _Batch] = {}
 
@@ -27,20 +33,25 @@ class Merger:
     ) -> dict[str, np.ndarray]:
         """The outputs for the rows of one request."""
         rows = _rows(arrays)
+        if rows > self._max_batch_size:
+            raise RestError(
+                400,
+                f"Task size {rows} is larger than maximum input batch size {self._max_batch_size}",
+            )
         shapes = tuple((name, arrays[name].shape[1:]) for name in sorted(arrays))
         key = (servable, signature, shapes)
         with self._lock:
             batch = self._open.get(key)
-            leads = batch is None or batch.rows + rows > _MERGED_ROWS
+            leads = batch is None or batch.rows + rows > self._max_batch_size
             if batch is None or leads:
                 batch = self._open[key] = _Batch()
             start = batch.rows
             batch.requests.append(arrays)
             batch.rows += rows
-            if batch.rows >= _MERGED_ROWS:
+            if batch.rows >= self._max_batch_size:
                 batch.full.set()
         if leads:
-            batch.full.wait(_MERGE_SECONDS)
+            batch.full.wait(self._seconds)
             with self._lock:  # from here on nobody joins
                 if self._open.get(key) is batch:
                     del self._open[key]

@@ -1,7 +1,11 @@
-"""JSON to tensors and back by the rules of TensorFlow Serving's REST API; knows neither HTTP nor TensorFlow.
+"""JSON to tensors by the rules of TensorFlow Serving's REST API; knows neither HTTP nor TensorFlow.
 
 The rules, also the odd ones (uint8 wraps, `1.0` is no integer), and the sentences of the errors are the
-real server's: what fails there must fail here.
+real server's: what fails there must fail here, and what passes there must pass here.
+
+They are those of the newest servers, `FOLLOWS` (Serving X.Y is built with TensorFlow X.Y). Older servers differ in
+two known points: they refuse a number that a float cannot hold exactly, or at all, with "without loss of precision",
+and they write "Excepting" where newer ones write "Expecting". In which release each changed is not known here.
 """
 
 import base64
@@ -16,15 +20,18 @@ import numpy as np
 
 __all__ = [
     "DEFAULT_SIGNATURE",
+    "FOLLOWS",
     "HTTP_OF_TF_CODE",
     "RestError",
-    "error_body",
+    "json_type",
     "parse_json",
-    "response_body",
+    "shown",
     "signature_of",
     "tensors_of",
+    "type_name",
 ]
 
+FOLLOWS = "TensorFlow Serving 2.19–2.20"
 DEFAULT_SIGNATURE = "serving_default"
 
 # The codes of TensorFlow's errors (1: cancelled, 2: unknown, 3: invalid argument, …), as the real server maps them.
@@ -39,8 +46,7 @@ _INTEGERS = {
     **{"int8": _INT32, "int16": _INT32, "uint8": _INT32, "int32": _INT32, "int64": _INT64},
     **{"uint32": (0, 2**32 - 1), "uint64": (0, 2**64 - 1)},
 }
-# The greatest integer a float must hold exactly.
-_FLOATS = {"float32": 2**24 - 1, "float64": 2**53 - 1}
+_FLOATS = ("float32", "float64")
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 _SHOWN = 1000
 
@@ -68,11 +74,6 @@ def _bad(message: str) -> RestError:
     return RestError(400, message)
 
 
-def error_body(message: str) -> bytes:
-    """The JSON body of an error."""
-    return json.dumps({"error": message}).encode()
-
-
 def parse_json(body: bytes) -> dict[str, Any]:
     """Reads the JSON object at the start of a body; what follows it is ignored, NaN and Infinity are numbers."""
     # Bytes that are not UTF-8 travel through strings unharmed: the real parser does not look at them.
@@ -91,7 +92,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     except ValueError as error:  # an integer of thousands of digits
         raise _too_big() from error
     if not isinstance(document, dict):
-        raise _bad(f"JSON Value: {_shown(document)} Is not object")
+        raise _bad(f"JSON Value: {shown(document)} Is not object")
     return document
 
 
@@ -100,7 +101,7 @@ def signature_of(document: Mapping[str, Any]) -> str:
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise _bad(
-            f"JSON Value: {_shown(document)} not formatted correctly. "
+            f"JSON Value: {shown(document)} not formatted correctly. "
             "'signature_name' key must be a string value.",
         )
     return name or DEFAULT_SIGNATURE
@@ -121,7 +122,7 @@ def tensors_of(
     """
     if "instances" in document and "inputs" in document:
         raise _bad(
-            f"JSON Value: {_shown(document)} Not formatted correctly expecting only one of 'inputs' or "
+            f"JSON Value: {shown(document)} Not formatted correctly expecting only one of 'inputs' or "
             "'instances' keys to exist ",
         )
     try:
@@ -132,25 +133,6 @@ def tensors_of(
     except RecursionError as error:
         raise _bad("JSON Value: nested too deeply") from error
     raise _bad("Missing 'inputs' or 'instances' key")
-
-
-def response_body(outputs: Mapping[str, np.ndarray], *, row: bool) -> bytes:
-    """The JSON body for the outputs of a signature; a single output goes without its name."""
-    if row:
-        _check_rows(outputs)
-    columns = {name: _plain(name, outputs[name]) for name in sorted(outputs)}
-    answer: Any
-    if len(columns) == 1:
-        (answer,) = columns.values()
-    elif row:
-        answer = [
-            dict(zip(columns, values, strict=True))
-            for values in zip(*columns.values(), strict=True)
-        ]
-    else:
-        answer = columns
-    text = json.dumps({"predictions" if row else "outputs": answer}, ensure_ascii=False)
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _finite(text: str) -> float:
@@ -173,9 +155,9 @@ _DECODER = json.JSONDecoder(
 def _from_rows(document: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
     rows = document["instances"]
     if not isinstance(rows, list):
-        raise _bad(f"JSON Value: {_shown(document)} Excepting 'instances' to be an list/array")
+        raise _bad(f"JSON Value: {shown(document)} Expecting 'instances' to be an list/array")
     if not rows:
-        raise _bad(f"JSON Value: {_shown(document)} No values in 'instances' array")
+        raise _bad(f"JSON Value: {shown(document)} No values in 'instances' array")
     if not _is_named(rows[0]):
         if len(inputs) > 1:
             raise _bad(
@@ -206,7 +188,7 @@ def _check_keys(row: Any, index: int, inputs: Mapping[str, str]) -> None:
             )
     if len(row) != len(inputs):
         raise _bad(
-            f"Failed to process element: {index} of 'instances' list. JSON object: {_shown(row)} "
+            f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
             f"keys must be equal to: {','.join(sorted(inputs))}",
         )
 
@@ -282,18 +264,9 @@ def _regular_numbers(value: Sequence[Any], dtype: str) -> np.ndarray | None:
     if dtype in _INTEGERS:
         low, high = _INTEGERS[dtype]
         plain = kinds <= {int} and (not flat or (min(flat) >= low and max(flat) <= high))
-    elif dtype == "float32" and kinds <= {int, float}:
-        integers = [number for number in flat if type(number) is int] if int in kinds else [0]
-        plain = max(max(integers), -min(integers)) <= _FLOATS[dtype]
-        # A float that is no float32 is refused; NaN and the infinities are not.
-        sizes = np.abs(np.array(flat if plain else (), np.float64))
-        plain = plain and not np.any((sizes > _MAX_FLOAT32) & (sizes < np.inf))
     else:
-        plain = False
+        plain = dtype in _FLOATS and kinds <= {int, float}
     return _array(flat, dtype, shape) if plain else None
-
-
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -311,7 +284,7 @@ def _fill(value: Any, level: int, shape: tuple[int, ...], dtype: str, values: li
     if not isinstance(value, list):
         if level != len(shape):
             raise _bad(
-                f"JSON Value: {_shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
                 f"Expected at level: {len(shape)}",
             )
         values.append(_scalar(value, dtype))
@@ -333,7 +306,7 @@ def _scalar(value: Any, dtype: str) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if dtype in _FLOATS:
         if number:
-            return _as_float(value, dtype)
+            return value
     elif dtype in _INTEGERS:
         low, high = _INTEGERS[dtype]
         if number and isinstance(value, int) and low <= value <= high:
@@ -345,31 +318,17 @@ def _scalar(value: Any, dtype: str) -> Any:
         if isinstance(value, bool):
             return value
     elif not isinstance(value, dict):
-        raise RestError(501, f"Conversion of JSON Value: {_shown(value)} to type: {_type(dtype)}")
-    raise _bad(
-        f"JSON Value: {_shown(value)} Type: {_json_type(value)} is not of expected type: {_type(dtype)}",
-    )
-
-
-def _as_float(value: int | float, dtype: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError as error:
-        raise _too_big() from error
-    if isinstance(value, int) and _INT64[0] <= value <= _INTEGERS["uint64"][1]:
-        exact = abs(value) <= _FLOATS[dtype]
-    else:  # an integer beyond 64 bits is read as a decimal
-        exact = dtype == "float64" or not _MAX_FLOAT32 < abs(number) < math.inf
-    if not exact:
-        raise _bad(
-            f"Cannot convert JSON value: {_shown(value)} to {_type(dtype)} without loss of precision.",
+        raise RestError(
+            501, f"Conversion of JSON Value: {shown(value)} to type: {type_name(dtype)}"
         )
-    return number
+    raise _bad(
+        f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {type_name(dtype)}",
+    )
 
 
 def _from_base64(value: dict) -> bytes:
     if not _is_base64(value):
-        raise _bad(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
+        raise _bad(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
     text = "".join(value["b64"].split())
     if not text.endswith("="):  # padding may be left out
         text += "=" * (-len(text) % 4)
@@ -393,6 +352,13 @@ def _array(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> np.ndar
     elif dtype in _INTEGERS and dtype != "uint64":
         # By way of int64, so that small dtypes wrap rather than fail.
         array = np.array(values, np.int64).astype(dtype)
+    elif dtype in _FLOATS:
+        try:
+            # By way of double, as the real server reads numbers; what is too large for float32 becomes infinite.
+            with np.errstate(over="ignore"):
+                array = np.array(values, np.float64).astype(dtype)
+        except OverflowError as error:
+            raise _too_big() from error
     else:
         array = np.array(values, dtype)
     try:
@@ -401,39 +367,7 @@ def _array(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> np.ndar
         raise _bad(f"a tensor of {len(shape)} dimensions is not supported") from error
 
 
-def _check_rows(outputs: Mapping[str, np.ndarray]) -> None:
-    size = None
-    for name in sorted(outputs):
-        if outputs[name].ndim == 0:
-            raise _bad(f"Tensor name: {name} has no shape information ")
-        if size is not None and len(outputs[name]) != size:
-            raise _bad(
-                f"Tensor name: {name} has inconsistent batch size: {len(outputs[name])} expecting: {size}",
-            )
-        size = len(outputs[name])
-
-
-def _plain(name: str, array: np.ndarray) -> Any:
-    if array.dtype == np.float32:
-        # The shortest decimal that gives the same float32 again: 0.2, not 0.20000000298.
-        return array.astype(str).astype(np.float64).tolist()
-    if array.dtype == object:
-        write = _to_base64 if name.endswith("_bytes") else _to_text
-        return np.frompyfunc(write, 1, 1)(array).tolist() if array.ndim else write(array.item())
-    if array.dtype == np.float64 or array.dtype.kind in "iub":
-        return array.tolist()
-    raise _bad(f"Failed to write JSON value for tensor type: {_type(array.dtype.name)}")
-
-
-def _to_base64(value: bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(value).decode()}
-
-
-def _to_text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
-
-
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value for an error; of a large one, the start."""
     text = ""
     with contextlib.suppress(RecursionError):
@@ -444,14 +378,16 @@ def _shown(value: Any) -> str:
     return text
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """The real parser's name of a value's type."""
     if value is None or isinstance(value, bool):
         return {None: "Null", True: "True", False: "False"}[value]
     kinds = ((dict, "Object"), (list, "Array"), (str, "String"))
     return next((name for kind, name in kinds if isinstance(value, kind)), "Number")
 
 
-def _type(dtype: str) -> str:
+def type_name(dtype: str) -> str:
+    """TensorFlow's name of a dtype."""
     return _TYPE_NAMES.get(dtype, dtype)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from tfbnood.errors import ServingError
 from tfbnood.serving.standin.config import ModelConfig, version_folders
 from tfbnood.serving.standin.rest import HTTP_OF_TF_CODE, RestError
+from tfbnood.serving.standin.xla import compiled_signatures
 
 __all__ = ["Model", "Models", "Servable", "say"]
 
@@ -42,6 +43,7 @@ class Servable:
         finally:
             log.setLevel(level)
         self.signatures: dict[str, Any] = dict(saved.signature_def)
+        self._compiled = compiled_signatures(saved)
         self._calls = {
             key: self._callable(signature)
             for key, signature in self.signatures.items()
@@ -66,6 +68,10 @@ class Servable:
         """The outputs of a signature by name."""
         import tensorflow as tf
 
+        if signature in self._compiled:
+            # TensorFlow's own words for what it does not do in the real server.
+            node = self._compiled[signature]
+            raise RestError(500, f"XLA compilation disabled\n\t [[{{{{node {node}}}}}]]")
         call, tensors = self._calls[signature]
         try:
             values = dict(
@@ -188,6 +194,7 @@ class Model:
         if self._tried.get(version) == files:
             return  # it failed, and nothing has changed since
         self._tried[version] = files
+        say(f"loading {self.config.name} version {version} …")
         self._set_state(version, "LOADING")
         try:
             servable = Servable(self.config.name, version, folder)
@@ -231,11 +238,23 @@ class Models:
         )
         self._watcher.start()
 
-    def close(self) -> None:
-        """Stops looking; a version that is being loaded is loaded to its end."""
+    def close(self, *, wait: bool = True) -> bool:
+        """Stops looking and returns whether all is still; a version that is being loaded is loaded to its end.
+
+        Args:
+            wait: until it is.
+        """
         self._stop.set()
-        if self._watcher is not None:
-            self._watcher.join()
+        if self._watcher is None:
+            return True
+        # Without waiting, a thread that is not inside TensorFlow still gets the moment that it needs to end.
+        self._watcher.join(None if wait else 0.5)
+        return not self._watcher.is_alive()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the models."""
+        return list(self._models)
 
     def find(self, name: str, version: int | None, label: str | None) -> Servable:
         """The version that a request asks for."""
@@ -255,6 +274,8 @@ class Models:
     def _watch(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
             for name, model in self._models.items():
+                if self._stop.is_set():
+                    return
                 try:
                     model.refresh()
                 except OSError as error:  # the base is gone or cannot be read: tried again

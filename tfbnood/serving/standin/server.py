@@ -4,18 +4,23 @@ import contextlib
 import gc
 import json
 import os
+import queue
 import re
 import signal
+import sys
 import threading
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from tfbnood.errors import ServingError
-from tfbnood.serving.standin import rest
+from tfbnood.serving.standin import BATCH_TIMEOUT_MICROS, MAX_BATCH_SIZE, MAX_ROWS, rest
+from tfbnood.serving.standin.answers import error_body, response_body
 from tfbnood.serving.standin.config import ModelConfig
 from tfbnood.serving.standin.connections import HttpServer
+from tfbnood.serving.standin.examples import check_examples, refusal
 from tfbnood.serving.standin.merging import Merger
 from tfbnood.serving.standin.rest import RestError
 from tfbnood.serving.standin.servables import Models, Servable, say
@@ -39,7 +44,13 @@ class Server:
         host: address to listen on. Defaults to this machine only.
         port: 0 picks a free one.
         merge: join the rows of concurrent requests into one call, as server-side batching does.
+        max_batch_size: with `merge`, the rows of one call; a request with more is answered with 400. Defaults to
+            1000, as on the real server.
+        batch_timeout_micros: with `merge`, how long a call waits for rows of others.
+        max_rows: rows of a request; more is answered with 400. The real server has no such bound.
         max_body: bytes of a request's body; more is answered with 413.
+        max_connections: open at a time; a further one takes the place of the one that has been idle the longest.
+        request_seconds: within which a request must have arrived; else it is answered with 408.
 
     Example:
         >>> from tfbnood.serving import Client, Server, models_from
@@ -57,16 +68,42 @@ class Server:
         port: int = 8501,
         *,
         merge: bool = False,
+        max_batch_size: int = MAX_BATCH_SIZE,
+        batch_timeout_micros: int = BATCH_TIMEOUT_MICROS,
+        max_rows: int = MAX_ROWS,
         max_body: int = MAX_BODY,
+        max_connections: int = 512,
+        request_seconds: float = 30,
     ) -> None:
+        _check_positive(
+            max_batch_size=max_batch_size,
+            max_rows=max_rows,
+            max_body=max_body,
+            max_connections=max_connections,
+            request_seconds=request_seconds,
+        )
+        if batch_timeout_micros < 0:
+            raise ServingError(
+                f"batch_timeout_micros must not be negative. Received: {batch_timeout_micros}"
+            )
         self._models = Models(models)
         self._host = host
         self.port = port
         # More calls at a time than cores would only slow each other down.
         self._slots = threading.BoundedSemaphore(os.cpu_count() or 1)
-        self._merger = Merger(self._call) if merge else None
-        self._max_body = max_body
+        self._merger: Merger | None = None
+        if merge:
+            self._merger = Merger(
+                self._call, max_batch_size=max_batch_size, seconds=batch_timeout_micros / 1e6
+            )
+        self._max_rows = max_rows
+        self._limits: dict[str, Any] = {
+            "max_body": max_body,
+            "max_connections": max_connections,
+            "request_seconds": request_seconds,
+        }
         self._http: HttpServer | None = None
+        self.is_loading = False
 
     @property
     def url(self) -> str:
@@ -80,43 +117,89 @@ class Server:
         Raises:
             ServingError: the port is taken, or a model cannot be loaded.
         """
+        listener = self._bind()
+        self._load(listener)
+        return self._listen(listener)
+
+    def close(self) -> None:
+        """Stops listening, finishes the requests in flight, and returns when they are answered."""
+        self._close(wait=True)
+
+    def serve_forever(self) -> None:
+        """Serves until Ctrl-C or SIGTERM, then drains. A second Ctrl-C does not wait.
+
+        Raises:
+            ServingError: the port is taken, or a model cannot be loaded.
+            KeyboardInterrupt: Ctrl-C while the models are loaded.
+            SystemExit: SIGTERM while the models are loaded. After both, a thread may still be inside TensorFlow,
+                which nothing can end but the end of the process; `is_loading` says so.
+        """
+        listener = self._bind()
+        # Its `put` may interrupt its own `get`, as a handler of signals does; an Event could lock itself up.
+        events = queue.SimpleQueue[int | BaseException | None]()
+
+        def load() -> None:
+            try:
+                self._load(listener)
+                events.put(None)
+            except BaseException as error:  # for the main thread to raise
+                events.put(error)
+
+        with _on_signals(lambda number, _: events.put(number)):
+            # In a thread of its own: inside TensorFlow, which takes many seconds, no signal is handled.
+            threading.Thread(target=load, name="tfbnood-loader", daemon=True).start()
+            event = events.get()
+            if isinstance(event, BaseException):
+                raise event
+            if event is not None:
+                listener.server_close()
+                raise KeyboardInterrupt if event == signal.SIGINT else SystemExit(0)
+            self._listen(listener)
+            events.get()
+        say("finishes the requests in flight")
+        self._close(wait=False)
+
+    def _bind(self) -> HttpServer:
         if self._http is not None:
             raise ServingError(f"the server runs already at {self.url}")
         try:
-            listener = HttpServer((self._host, self.port), self._answer, self._max_body)
+            return HttpServer((self._host, self.port), self._answer, **self._limits)
         except (OSError, OverflowError) as error:
             raise ServingError(f"cannot listen on {self._host}:{self.port} ({error})") from error
+
+    def _load(self, listener: HttpServer) -> None:
+        self.is_loading = True
         try:
+            if "tensorflow" not in sys.modules:
+                say("starting TensorFlow …")
             _set_tensorflow_aside()
             self._models.load()
         except BaseException:
             listener.server_close()
             gc.unfreeze()
             raise
+        finally:
+            self.is_loading = False
+
+    def _listen(self, listener: HttpServer) -> "Server":
         listener.server_activate()
         self._http = listener
         self.port = listener.server_address[1]
         self._models.watch()
         threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True).start()
-        say(f"listens at {self.url}: for development, not for production")
+        for name in self._models.names:
+            say(f"serving {name} at {self.url}/v1/models/{urllib.parse.quote(name, safe='')}")
+        say(
+            f"listens at {self.url}: for development, not for production; by the rules of {rest.FOLLOWS}"
+        )
         return self
 
-    def close(self) -> None:
-        """Stops listening, finishes the requests in flight, and returns when they are answered."""
+    def _close(self, *, wait: bool) -> None:
         if self._http is not None:
             self._http.drain()
-            self._models.close()
+            self.is_loading = not self._models.close(wait=wait)
             self._http = None
             gc.unfreeze()
-
-    def serve_forever(self) -> None:
-        """Serves until Ctrl-C or SIGTERM, then drains. A second Ctrl-C does not wait."""
-        stop = threading.Event()
-        with _on_signals(stop):
-            self.start()
-            stop.wait()
-        say("finishes the requests in flight")
-        self.close()
 
     def __enter__(self) -> "Server":
         return self.start()
@@ -130,10 +213,10 @@ class Server:
         try:
             return 200, _JSON, self._route(method, path, body)
         except RestError as error:
-            return error.code, _JSON, rest.error_body(error.message)
+            return error.code, _JSON, error_body(error.message)
         except Exception as error:  # a mistake of ours must not look like a broken connection
             say(f"{method} {path} failed ({type(error).__name__}: {error})")
-            return 500, _JSON, rest.error_body(f"{type(error).__name__}: {error}")
+            return 500, _JSON, error_body(f"{type(error).__name__}: {error}")
 
     def _route(self, method: str, path: str, body: bytes) -> bytes:
         match = {"POST": _CALL, "GET": _LOOK}.get(method, _CALL).fullmatch(path)
@@ -148,11 +231,11 @@ class Server:
             label and urllib.parse.unquote(label),
         )
         if method == "POST":
-            if what != "predict":
-                raise RestError(
-                    501, f"{what} is not implemented: the development server has only predict"
-                )
-            return self._predict(which, body)
+            if what == "predict":
+                return self._predict(which, body)
+            if what in ("classify", "regress"):
+                return self._classify_or_regress(what, which, body)
+            raise RestError(400, f"Malformed request: {method} {path}")  # such as :Predict
         if what:
             return json.dumps(self._models.find(*which).metadata(), indent=1).encode()
         return json.dumps(self._models.status(*which), indent=1).encode()
@@ -163,8 +246,23 @@ class Server:
             signature = rest.signature_of(document)
             servable = self._models.find(*which)
             arrays, row = rest.tensors_of(document, servable.inputs(signature))
+        rows = max((len(array) for array in arrays.values() if array.ndim), default=1)
+        if rows > self._max_rows:
+            raise RestError(
+                400,
+                f"A request may have at most {self._max_rows} rows (max_rows): send several. Received: {rows}",
+            )
         call = self._merger.call if self._merger else self._call
-        return rest.response_body(call(servable, signature, arrays), row=row)
+        return response_body(call(servable, signature, arrays), row=row)
+
+    def _classify_or_regress(
+        self, method: str, which: tuple[str, int | None, str | None], body: bytes
+    ) -> bytes:
+        with self._slot():
+            document = rest.parse_json(body)
+            signature = rest.signature_of(document)
+            check_examples(document)
+            raise refusal(method, signature, self._models.find(*which).signatures)
 
     def _call(
         self, servable: Servable, signature: str, arrays: Mapping[str, np.ndarray]
@@ -198,16 +296,21 @@ def _number(version: str | None) -> int | None:
     return int(version)
 
 
+def _check_positive(**options: float) -> None:
+    for name, value in options.items():
+        if not value > 0:
+            raise ServingError(f"{name} must be positive. Received: {value}")
+
+
 @contextlib.contextmanager
-def _on_signals(stop: threading.Event) -> Iterator[None]:
-    """Lets Ctrl-C and SIGTERM set an event, where signals can be handled: in the main thread."""
+def _on_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handles Ctrl-C and SIGTERM, where signals can be handled: in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: stop.set()) for each in signals]
+    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+        for each, earlier in before.items():
+            signal.signal(each, earlier)
