@@ -3,7 +3,6 @@
 import argparse
 import os
 import pathlib
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tfbnood.cli import checks, options, values
@@ -68,8 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
         contamination=(1.0, 0.2),
         seed=seed,
     )
-    # Pictures are an extra of the install.
-    suffixes = (".json", ".md", ".png") if find_spec("matplotlib") else (".json", ".md")
+    suffixes = (".json", ".md", ".png")
     for suffix in suffixes:
         result.save(out / f"evaluation{suffix}")
     print(f"\n{result}\n\n   as files: {out}/evaluation{', '.join(suffixes)}")

@@ -177,10 +177,8 @@ class Evaluation:
         """Writes `.json`, `.md` or `.png` by the suffix, or all three into a folder when there is none."""
         path = pathlib.Path(path)
         if path.is_dir() or not path.suffix:
-            figure = self.plot()  # before anything is written: matplotlib may be missing
-            self.save(path / "evaluation.json")
-            self.save(path / "evaluation.md")
-            write_figure(path / "evaluation.png", figure)
+            for suffix in (".json", ".md", ".png"):
+                self.save(path / f"evaluation{suffix}")
         elif path.suffix == ".json":
             write_json(path, self.to_dict())
         elif path.suffix == ".md":
