@@ -10,7 +10,6 @@ import urllib.parse
 
 import pytest
 import tensorflow as tf
-from brought import trained_brought_model
 
 import tfbnood
 from tfbnood.serving.launch import find_model_server
@@ -254,11 +253,3 @@ def factor_base(folder, tmp_path):
 @pytest.fixture(scope="session")
 def digits():
     return tfbnood.data.load("digits")
-
-
-@pytest.fixture(scope="session")
-def detector(digits):
-    """A calibrated detector of single images that is quick to fit and to trace."""
-    model = trained_brought_model(digits.train)
-    made = tfbnood.Detector(model, reference=digits.train, components=2)
-    return made.calibrate(digits.calibration)
