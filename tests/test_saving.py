@@ -223,8 +223,8 @@ def test_missing_keys_and_wrong_types_are_refused(saved, key):
     original = (saved / "detector.json").read_text()
     for value in (None, 3, -1.5, "x", "x" * 9999, [], [1, "a", None], {}, {"a": 1}, deep(), True):
         (saved / "detector.json").write_text(original)
-        if value == json.loads(original)[key]:
-            continue
+        if value == json.loads(original)[key] or (key, value) == ("config", {}):
+            continue  # Settings that are not there have their defaults.
         rehash(saved, **{key: value})
         if key == "about" and isinstance(value, dict):
             assert load(saved).about == value

@@ -227,8 +227,8 @@ def _check_description(description: dict[str, Any]) -> None:
             raise ValueError(f"{key} must be of type {wanted.__name__}")
     names = _model_names(description["several_models"], len(description["models"]))
     # Names come from a file: none may lead out of the folder.
-    if description["models"] != names:
-        raise ValueError(f"models must be {names}")
+    if description["models"] != names or (description["several_models"] and not names):
+        raise ValueError(f"models must be {names or ['model_0.keras']}")
     if description["sha256"].keys() != {*names, _ARRAYS}:
         raise ValueError(f"sha256 must be of {', '.join((*names, _ARRAYS))}")
 

@@ -12,18 +12,15 @@ Signatures, every output of shape `[n]`:
 A bad row is no error, which would fail the rows of others: it has `valid` False, `is_ood` True and a p-value of 0.
 """
 
-import hashlib
 import json
 import os
 import pathlib
-import re
-import shutil
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfbnood._core.files import write_json
+from tfbnood._core.files import file_sha256, publish_version, staging_folder
 from tfbnood._core.images import as_images
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.conformal import check_false_alarm_rate
@@ -81,17 +78,10 @@ def export(
         delta.calibrate(images, progress)
     served = Served(detector.model, scorer, null, fpr, delta)
     base = pathlib.Path(base)
-    base.mkdir(parents=True, exist_ok=True)
-    _remove_rests(base)
-    temporary = base / f".partial-{os.getpid()}"
-    try:
+    with staging_folder(base) as temporary:
         tf.saved_model.save(served, str(temporary), signatures=served.signatures())
         _write_extras(temporary, base.name, _about(detector, null, fpr, delta))
-        version = base / str(_next_version(base))
-        os.rename(temporary, version)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return version
+        return publish_version(temporary, base)
 
 
 def _about(
@@ -117,7 +107,7 @@ def _about(
 def _write_extras(folder: pathlib.Path, name: str, about: dict[str, Any]) -> None:
     """A warm-up request, and what the model is, with a hash of every file."""
     hashes = {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): file_sha256(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
@@ -126,15 +116,5 @@ def _write_extras(folder: pathlib.Path, name: str, about: dict[str, Any]) -> Non
     zeros = np.zeros((1, *about["image_shape"]), np.float32)
     write_warmup(extra / "tf_serving_warmup_requests", name, {"serving_default": {"images": zeros}})
     content = {**about, "sha256": hashes}
-    write_json(extra / "detector.json", json.loads(json.dumps(content, default=str)))
-
-
-def _next_version(base: pathlib.Path) -> int:
-    numbers = [int(path.name) for path in base.iterdir() if re.fullmatch(r"\d+", path.name)]
-    return max(numbers, default=0) + 1
-
-
-def _remove_rests(base: pathlib.Path) -> None:
-    """Removes what exports have left that were killed; no server loads it, for its name is no number."""
-    for path in base.glob(".partial-*"):
-        shutil.rmtree(path, ignore_errors=True)
+    text = json.dumps(content, default=str, indent=2, ensure_ascii=False)
+    (extra / "detector.json").write_text(f"{text}\n", "utf-8")
