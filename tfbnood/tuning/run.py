@@ -64,7 +64,7 @@ class Tuning:
         folder: of the files.
         objective: its name.
         trials: in the order they were run.
-        finished: False when time was over before all trials were run.
+        finished: False when the time limit came before the last trial.
 
     Example:
         >>> trial = Trial(1, {"batch_size": 64}, 10, None, status="completed", value=4.1, seconds=12.0)

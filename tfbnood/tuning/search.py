@@ -64,7 +64,7 @@ class Search:
     progress: bool
 
     def run(self) -> bool:
-        """Runs trials until there are enough of them or time is over; returns whether there are enough."""
+        """Runs trials until there are enough of them or the time limit is reached; returns whether there are enough."""
         self._write(finished=False)
         if self.done:
             self._say(f"resuming after {len(self.done)} of {self.settings['trials']} trials")

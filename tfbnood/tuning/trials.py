@@ -122,8 +122,8 @@ class Trial:
     Attributes:
         number: from 1 on.
         hyperparameters: sizes, learning rate and batch size.
-        epochs: trained in all, those of the trial it went on from included.
-        continues: number of the trial whose weights it went on from; Hyperband does that.
+        epochs: trained in all, those of the trial it continued included.
+        continues: number of the trial whose weights it started from; Hyperband does that.
         status: "completed" or "failed".
         value: of the objective, when completed.
         seconds: it took; since the last start, when it was interrupted.
@@ -153,7 +153,7 @@ class Study:
         train: images to train on.
         validation: images to measure on.
         epochs: of a whole training. The learning rate falls towards their end, as in `tfbnood train`, also where
-            Hyperband stops earlier: going on is then the same as never having stopped.
+            Hyperband stops earlier: resuming is then the same as never having stopped.
         objective: a key of `OBJECTIVES`.
         statistic: of the objective `pseudo_auroc`, not fitted.
         seed: of weights, noise, the order of images and pseudo-outliers.
@@ -190,7 +190,7 @@ def run_trial(
 ) -> Trial | None:
     """Trains and measures; whatever goes wrong in there is a failed trial and not an error.
 
-    A trial that was interrupted goes on from its last checkpoint, to the same weights as if it had not been.
+    An interrupted trial resumes from its last checkpoint, to the same weights as if it had not been stopped.
 
     Args:
         study: what all trials share.
