@@ -32,3 +32,12 @@ def brought_model(digits):
     from brought import trained_brought_model
 
     return trained_brought_model(digits.train)
+
+
+@pytest.fixture(scope="session")
+def detector(brought_model, digits):
+    """A calibrated detector of single images that is quick to fit and to trace."""
+    from tfbnood import Detector
+
+    made = Detector(brought_model, reference=digits.train, components=2)
+    return made.calibrate(digits.calibration)

@@ -1,7 +1,6 @@
 """Detector = model + statistic + calibration. It only stores and calls: the work is in the modules before it."""
 
 import dataclasses
-import math
 import os
 import pathlib
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tfbnood import statistics
-from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
+from tfbnood._core.units import bits_per_dim
 from tfbnood.calibration.batch_tests import batch_p_value, check_batch_test, default_batch_test
 from tfbnood.calibration.conformal import (
     Calibration,
@@ -20,8 +19,8 @@ from tfbnood.calibration.conformal import (
     conformal_p_values,
 )
 from tfbnood.errors import DataError, NotCalibratedError
-from tfbnood.scoring.conditional import frozen_log_prob
-from tfbnood.statistics.base import Statistic
+from tfbnood.scoring.compiled import compile_log_prob
+from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
 __all__ = ["BatchTest", "Detection", "Detector"]
 
@@ -163,7 +162,7 @@ class Detector:
             >>> bool(detector.score(255 - x.test).min() > detector.score(x.test).max())
             True
         """
-        return self.statistic.score(images, progress=progress)
+        return self._outputs(as_images(images, self.image_shape), progress=progress)["score"]
 
     def p_values(self, images: Any, *, progress: bool = False) -> np.ndarray:
         """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution.
@@ -173,8 +172,9 @@ class Detector:
             [0.0033, 0.0033]
         """
         calibration = self._calibrated("p_values()")
-        scores = self.score(images, progress=progress)
-        return conformal_p_values(scores, calibration.null_of_images(len(scores)))
+        images = as_images(images, self.image_shape)
+        null = calibration.null_of_images(len(images))
+        return self._outputs(images, null, progress=progress)["p_value"]
 
     def rank(self, images: Any, *, progress: bool = False) -> np.ndarray:
         """The paper's T: how many of the N calibration scores lie at or below each image's, integers in [0, N].
@@ -217,13 +217,13 @@ class Detector:
         level = 0.01 if fpr is None else fpr
         if fdr is None:
             check_false_alarm_rate(level, null)  # before the work, not after
-        scores = self.score(images, progress=progress)
-        p_values = conformal_p_values(scores, null)
+        found = self._outputs(images, null, likelihood=True, progress=progress)
+        p_values = found["p_value"]
         return Detection(
-            score=scores,
+            score=found["score"],
             p_value=p_values,
             is_ood=p_values <= level if fdr is None else benjamini_hochberg(p_values, fdr),
-            bits_per_dim=self._bits_per_dim(images),
+            bits_per_dim=found.get("bits_per_dim"),
             statistic=self.statistic.name,
             assumed=_ASSUMED[self.statistic.scope],
             rule=f"false-alarm rate {level:g}" if fdr is None else f"false-discovery rate {fdr:g}",
@@ -294,7 +294,7 @@ class Detector:
         embed: Any = None,
         progress: bool = False,
     ) -> pathlib.Path:
-        """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.serving.export`.
+        """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.export.write`.
 
         Example:
             >>> pixels = tfbnood.Detector(None, "pixel_pca", reference=x.train).calibrate(x.calibration)
@@ -303,7 +303,17 @@ class Detector:
         """
         from tfbnood.export.write import export
 
-        return export(self, base, fpr=fpr, held_out=held_out, embed=embed, progress=progress)
+        return export(
+            base,
+            model=self.model,
+            statistic=self.statistic,
+            calibration=self.calibration,
+            about=self.about,
+            fpr=fpr,
+            held_out=held_out,
+            embed=embed,
+            progress=progress,
+        )
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "Detector":
@@ -333,10 +343,27 @@ class Detector:
             )
         return self.calibration
 
-    def _bits_per_dim(self, images: np.ndarray) -> np.ndarray | None:
-        if not callable(getattr(self.model, "log_prob", None)):
-            return None
-        if not hasattr(self, "_log_prob"):
-            self._log_prob = frozen_log_prob(self.model)
-        log_probs = map_batches(lambda batch: self._log_prob(batch, False), images)
-        return -log_probs / (math.prod(self.image_shape) * math.log(2))
+    def _outputs(
+        self,
+        images: np.ndarray,
+        null: np.ndarray | None = None,
+        *,
+        likelihood: bool = False,
+        progress: bool | None = None,
+    ) -> dict[str, np.ndarray]:
+        """`score`, with a null `p_value`, and on request, where there is a likelihood, `bits_per_dim`."""
+        likelihood = likelihood and callable(getattr(self.model, "log_prob", None))
+        statistic = self.statistic
+        if isinstance(statistic, EvidenceStatistic):
+            score = statistic.scorer(likelihood=likelihood)
+            found = score(images, null, description=statistic.name, progress=progress)
+            return {**found, "score": statistic.checked(found["score"])}
+        found = {"score": statistic.score(images, progress=progress)}
+        if null is not None:
+            found["p_value"] = conformal_p_values(found["score"], null)
+        if likelihood:
+            if not hasattr(self, "_log_prob"):
+                self._log_prob = compile_log_prob(self.model, self.image_shape)
+            log_prob = self._log_prob(images, "log p", progress)
+            found["bits_per_dim"] = bits_per_dim(log_prob, self.image_shape)
+        return found

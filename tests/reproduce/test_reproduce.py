@@ -23,6 +23,7 @@ from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.run import read_studies, reproduce
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES
+from tfbnood.scoring.evidence import gather
 from tfbnood.statistics.pretext.statistic import Pretext
 
 
@@ -367,5 +368,5 @@ def test_a_kept_statistic_is_fitted_once_for_its_settings_and_images(tmp_path, m
     )  # Training again would fail.
     again = kept(Pretext(steps=2, width=4), images, tmp_path)
     np.testing.assert_array_equal(again.score(images), first.score(images))
-    expected = first.tensor_columns(first._gather(images))
-    np.testing.assert_array_equal(again.tensor_columns(again._gather(images)), expected)
+    expected = first.tensor_columns(gather(None, "pixels", images))
+    np.testing.assert_array_equal(again.tensor_columns(gather(None, "pixels", images)), expected)

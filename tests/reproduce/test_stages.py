@@ -35,5 +35,5 @@ def test_a_damaged_stage_is_named(tmp_path, text):
 
 def test_other_settings_are_named(tmp_path):
     Stages(tmp_path, {"n": 3}, total=1)
-    with pytest.raises(TfbnoodError, match="with n=3 instead of 4$"):
+    with pytest.raises(TfbnoodError, match=r"with n=3 instead of 4$"):
         Stages(tmp_path, {"n": 4}, total=1)

@@ -12,6 +12,7 @@ from tfbnood import statistics
 from tfbnood._core.sampling import shuffled_halves
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
+from tfbnood.scoring.evidence import gather
 from tfbnood.statistics.ensemble import Ensemble
 
 
@@ -134,7 +135,7 @@ def test_a_member_that_is_fitted_already_is_taken_as_it_is(digits, monkeypatch):
 def test_networks_of_a_member_run_once_though_it_says_two_things(digits):
     ensemble = Ensemble(members=["pixel_pca", ("pretext", {"steps": 2, "width": 4})], components=1)
     ensemble.fit(None, digits.train)
-    graph = tf.function(lambda images: ensemble.tensor_score(ensemble._gather(images)))
+    graph = tf.function(lambda images: ensemble.tensor_score(gather(None, "pixels", images)))
     operations = graph.get_concrete_function(tf.constant(digits.test[:2])).graph.get_operations()
     assert sum(one.type == "Conv2D" for one in operations) == 12  # two networks of six
 

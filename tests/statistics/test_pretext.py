@@ -9,7 +9,8 @@ from tfbnood import Detector, statistics
 from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
-from tfbnood.statistics.pretext.network import make_network, scaled, train_network
+from tfbnood.scoring.evidence import gather
+from tfbnood.statistics.pretext.network import fold_batch_norm, make_network, scaled, train_network
 from tfbnood.statistics.pretext.statistic import Pretext, as_bytes
 
 
@@ -55,9 +56,10 @@ def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
     expected = -np.mean(logs, axis=0)
 
     def score():
-        folded = iter(networks)
+        trained = iter(networks)
         monkeypatch.setattr(
-            "tfbnood.statistics.pretext.statistic.train_network", lambda *_: folded(next(folded))
+            "tfbnood.statistics.pretext.statistic.train_network",
+            lambda *_: fold_batch_norm(next(trained)),
         )
         return Pretext(width=4).fit(None, images).score(images)
 
@@ -87,7 +89,7 @@ def test_the_second_column_is_the_mahalanobis_distance_of_features(pretext, digi
         covariance = LedoitWolf().fit((known - mean) / deviation).covariance_ + 1e-3 * np.eye(96)
         away = (own - mean) / deviation
         expected.append(np.einsum("ni,ij,nj->n", away, np.linalg.inv(covariance), away))
-    columns = pretext.tensor_columns(pretext._gather(images)).numpy()
+    columns = pretext.tensor_columns(gather(None, "pixels", images)).numpy()
     np.testing.assert_allclose(columns[:, 1], np.mean(expected, axis=0), rtol=1e-2)
     np.testing.assert_allclose(columns[:, 0], pretext.score(images), rtol=1e-4, atol=1e-4)
     assert np.median(columns[30:, 1]) > 5 * np.median(columns[:30, 1])
@@ -95,7 +97,7 @@ def test_the_second_column_is_the_mahalanobis_distance_of_features(pretext, digi
 
 def test_few_reference_images_have_features_too(digits):
     pretext = Pretext(steps=2).fit(None, digits.train[:2])
-    assert np.isfinite(pretext.tensor_columns(pretext._gather(digits.test[:5]))).all()
+    assert np.isfinite(pretext.tensor_columns(gather(None, "pixels", digits.test[:5]))).all()
 
 
 def test_bytes_are_off_by_half_a_step_at_most():
@@ -128,7 +130,7 @@ def test_few_images_are_not_learned_by_heart(digits, monkeypatch):
     )
     for images, most, expected in ((500, 2000, 125), (40, 2000, 100), (500, 7, 7)):
         steps.clear()
-        train_network(digits.train[:images], KINDS, most, width=4, seed=0, progress=False)
+        train_network(digits.train[:images], KINDS, most, width=4, seed=0)
         assert len(steps) == expected
 
 
@@ -139,7 +141,7 @@ def test_every_image_is_there_untouched_and_once_for_every_kind(kinds, images, d
         "tfbnood.statistics.pretext.network.training_step",
         lambda *_: lambda *batch: steps.append(batch),
     )
-    train_network(digits.train, kinds, 1, width=4, seed=0, progress=False)
+    train_network(digits.train, kinds, 1, width=4, seed=0)
     ((batch, labels),) = steps
     assert batch.shape[0] == images * (1 + len(kinds)) <= 176
     assert (np.bincount(labels) == images).all()

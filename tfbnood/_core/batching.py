@@ -1,9 +1,11 @@
-"""Any number of images through a function of one batch, in constant memory and with one compilation."""
+"""Any number of images through a function of one batch, in constant memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+
+from tfbnood._core.progress import bar
 
 __all__ = ["map_batches"]
 
@@ -13,24 +15,37 @@ def map_batches(
     images: np.ndarray,
     *,
     batch_size: int = 64,
+    complete: bool = True,
     description: str = "",
-    progress: bool = False,
-) -> np.ndarray:
-    """Applies `function` to runs of exactly `batch_size` images and returns its rows for all images, `[n, …]`.
-
-    The last batch is completed by images from the front, whose rows are dropped: a short batch would compile again,
-    and with the moments of the batch it would be another statistic.
+    progress: bool | None = None,
+) -> Any:
+    """Applies `function` to runs of `batch_size` images and returns its rows for all images, `[n, …]`.
 
     Args:
-        function: `[batch_size, height, width, channels]` → a tensor or array `[batch_size, …]`.
+        function: `[b, height, width, channels]` → a tensor or array `[b, …]`, or a dict of them.
         images: `[n, height, width, channels]`, n > 0.
-        batch_size: images in a pass.
+        batch_size: images per pass.
+        complete: complete the last batch by images from the front, whose rows are dropped: for functions in which
+            companions count, or that compile for one size. False passes it as short as it is.
         description: for the progress bar.
-        progress: show a bar on a terminal.
+        progress: show a bar on a terminal. Defaults to what the caller's caller chose.
     """
     parts = []
-    starts = range(0, len(images), batch_size)
-    for start in tqdm(starts, desc=description, unit="batch", disable=None if progress else True):
-        rows = np.arange(start, start + batch_size) % len(images)
-        parts.append(np.asarray(function(images[rows])))
-    return np.concatenate(parts)[: len(images)]
+    for start in bar(range(0, len(images), batch_size), description, progress=progress):
+        batch = images[start : start + batch_size]
+        if complete and len(batch) < batch_size:
+            batch = images[np.arange(start, start + batch_size) % len(images)]
+        parts.append(_as_arrays(function(batch)))
+    if isinstance(parts[0], Mapping):
+        return {key: _joined([part[key] for part in parts], len(images)) for key in parts[0]}
+    return _joined(parts, len(images))
+
+
+def _as_arrays(found: Any) -> Any:
+    if isinstance(found, Mapping):
+        return {key: np.asarray(value) for key, value in found.items()}
+    return np.asarray(found)
+
+
+def _joined(parts: list[np.ndarray], count: int) -> np.ndarray:
+    return np.concatenate(parts)[:count]

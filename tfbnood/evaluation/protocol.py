@@ -9,7 +9,7 @@ import numpy as np
 from tfbnood._core.images import as_images
 from tfbnood.data.pools import mix_rows
 from tfbnood.errors import DataError
-from tfbnood.statistics.base import EvidenceStatistic, Statistic, scores_in_one_pass
+from tfbnood.statistics.base import EvidenceStatistic, Statistic, scorer_of
 
 __all__ = ["checked_outliers"]
 
@@ -66,8 +66,11 @@ def scores_apart(
         if label in of_the_model and isinstance(one, EvidenceStatistic)
     }
     scores: dict[str, dict[str, np.ndarray]] = {label: {} for label in together}
+    # Compiled once for all sets.
+    one_pass: Any = scorer_of(list(together.values())) if together else None
     for name, images in sets.items() if together else ():
-        found = scores_in_one_pass(list(together.values()), images, progress=progress)
+        description = ", ".join(one.name for one in together.values())
+        found = one_pass(images, description=description, progress=progress)["score"]
         for (label, one), column in zip(together.items(), found.T, strict=True):
             scores[label][name] = one.checked(column)
     for label, statistic in labelled.items():

@@ -1,7 +1,6 @@
 """How well a detector works: metrics by set, statistic and contamination, and likelihoods in both modes."""
 
 import copy
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from tfbnood._core.checks import check_integer
 from tfbnood._core.images import as_images
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import halves, take
+from tfbnood._core.units import bits_per_dim
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation.protocol import (
@@ -23,7 +23,7 @@ from tfbnood.evaluation.protocol import (
 )
 from tfbnood.evaluation.result import Bits, Evaluation, Row
 from tfbnood.metrics import estimates
-from tfbnood.scoring.conditional import frozen_log_prob
+from tfbnood.scoring.frozen import frozen_log_prob
 from tfbnood.statistics.base import Statistic
 from tfbnood.statistics.registry import get
 
@@ -185,13 +185,18 @@ def _bits(model: Any, sets: Mapping[str, np.ndarray], seed: int, progress: bool)
         # Shuffled: in a file sorted by class, batches would be of one class rather than of the set's kind.
         images = images[np.random.RandomState(seed).permutation(len(images))]
         evaluation, training = (
-            -map_batches(
+            map_batches(
                 lambda batch, mode=mode: log_prob(batch, mode),
                 images,
                 description=f"bits per dim of {name}",
                 progress=progress,
             ).mean(dtype=np.float64)
-            / (math.prod(images.shape[1:]) * math.log(2))
             for mode in (False, True)
         )
-        yield Bits(name, len(images), float(evaluation), float(training))
+        shape = images.shape[1:]
+        yield Bits(
+            name,
+            len(images),
+            float(bits_per_dim(evaluation, shape)),
+            float(bits_per_dim(training, shape)),
+        )

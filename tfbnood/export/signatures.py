@@ -1,21 +1,35 @@
 """The functions behind an export's signatures."""
 
-import math
+import functools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfbnood._core.units import bits_per_dim
 from tfbnood.data.formats import decode_image
 from tfbnood.export.batch_delta import BatchDelta
-from tfbnood.scoring.evidence import gatherer
+from tfbnood.scoring.compiled import in_chunks
+from tfbnood.scoring.evidence import gather, widest
 from tfbnood.statistics.base import EvidenceStatistic
 
-__all__ = []
+__all__ = ["Served"]
+
+_SCORES = {
+    "score": tf.float32,
+    "p_value": tf.float32,
+    "is_ood": tf.bool,
+    "bits_per_dim": tf.float32,
+    "valid": tf.bool,
+}
+_LIKELIHOODS = {"log_prob": tf.float32, "bits_per_dim": tf.float32, "valid": tf.bool}
 
 
 class Served(tf.Module):
-    """The functions behind the signatures, and every variable they read."""
+    """The functions behind the signatures, and every variable they read.
+
+    Rows are scored in chunks inside the graph, so that the memory of a server does not grow with a request.
+    """
 
     def __init__(
         self,
@@ -23,20 +37,21 @@ class Served(tf.Module):
         statistic: EvidenceStatistic,
         null: np.ndarray,
         fpr: float,
-        delta: "BatchDelta | None",
+        delta: BatchDelta | None,
     ):
         super().__init__(name="tfbnood")
         self.image_shape = statistic.image_shape_
         self.fpr = fpr
         self.has_likelihood = callable(getattr(model, "log_prob", None))
-        self._statistic = statistic
-        likelihood_too = self.has_likelihood and statistic.need == "pixels"
-        self._gather = gatherer(model, "log_prob" if likelihood_too else statistic.need)
-        self._null = tf.constant(null, tf.float32)
+        # The trace that the scores use as well. Bound, not kept as a model: TensorFlow would save all that it finds.
+        self._gather = functools.partial(gather, model, widest(statistic.need, "log_prob"))
+        self._scorer = statistic.scorer(likelihood=self.has_likelihood)
+        self._null = null
         # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
         self._statistic_variables = statistic.variables
         self._delta = delta
+        self._delta_variables = [] if delta is None else delta.variables
 
     def signatures(self) -> dict[str, Any]:
         """The concrete functions by signature."""
@@ -46,25 +61,33 @@ class Served(tf.Module):
         # Traced once for the three of them: each trace is in the file.
         checked = [integers, tf.TensorSpec((None,), tf.bool)]
         score = tf.function(self.score, input_signature=checked, autograph=False)
+
+        def by_chunk(function, dtypes):
+            return lambda **inputs: in_chunks(function, list(inputs.values()), dtypes)
+
         functions = {
-            "serving_default": (lambda images: score(*self.checked(images)), floats),
-            "uint8": (lambda images: score(*self.checked(images)), integers),
-            "encoded": (lambda image_bytes: score(*self.decoded(image_bytes)), encoded),
+            "serving_default": (
+                by_chunk(lambda images: score(*self.checked(images)), _SCORES),
+                floats,
+            ),
+            "uint8": (by_chunk(lambda images: score(*self.checked(images)), _SCORES), integers),
+            "encoded": (by_chunk(lambda files: score(*self.decoded(files)), _SCORES), encoded),
         }
         if self.has_likelihood:
-            functions["log_prob"] = (lambda images: self.log_prob(*self.checked(images)), floats)
+            log_prob = by_chunk(lambda images: self.log_prob(*self.checked(images)), _LIKELIHOODS)
+            functions["log_prob"] = (log_prob, floats)
         if (delta := self._delta) is not None:
             functions["score_batch"] = (
                 lambda images: delta.outputs(*self.checked(images), self.fpr),
                 floats,
             )
         return {
-            name: tf.function(function, autograph=False).get_concrete_function(spec)
+            name: tf.function(function, autograph=False).get_concrete_function(**{spec.name: spec})
             for name, (function, spec) in functions.items()
         }
 
     def checked(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images as uint8, and which rows hold what `tfbnood.images.as_images` would take."""
+        """Images as uint8, and which rows hold what `as_images` would take."""
         # The server does not check shapes: `[[5]]` would broadcast to a wrong score.
         images = tf.ensure_shape(images, (None, *self.image_shape))
         values = tf.cast(images, tf.float32)
@@ -79,10 +102,10 @@ class Served(tf.Module):
         return tf.cast(tf.round(values), tf.uint8), valid
 
     def decoded(self, image_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images from files' bytes; a file that is none is a black image that is not valid."""
+        """Images from files' bytes; a file that is not an image is a black image that is not valid."""
         count = tf.shape(image_bytes)[0]
 
-        # A data set is the only way in a graph to go on after a file that cannot be decoded: it leaves those out.
+        # A data set is the only way in a graph to continue after a file that cannot be decoded: it leaves those out.
         files = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
         decoded = files.map(
             lambda row, file: (row, decode_image(file, self.image_shape))
@@ -99,14 +122,13 @@ class Served(tf.Module):
 
     def score(self, images: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of a row-wise signature."""
-        evidence = self._gather(images)
-        score = self._statistic.tensor_score(evidence)
-        p_value = _conformal(score, self._null)
+        found = self._scorer.outputs(images, tf.constant(self._null, tf.float64))
+        bits = found.get("bits_per_dim", tf.zeros_like(found["score"]))
         return {
-            "score": tf.where(valid, score, self._null[-1]),
-            "p_value": tf.where(valid, p_value, 0.0),
-            "is_ood": (p_value <= self.fpr) | ~valid,
-            "bits_per_dim": self._bits(evidence.log_prob, valid),
+            "score": tf.where(valid, found["score"], tf.constant(self._null[-1], tf.float32)),
+            "p_value": tf.cast(tf.where(valid, found["p_value"], 0.0), tf.float32),
+            "is_ood": (found["p_value"] <= self.fpr) | ~valid,
+            "bits_per_dim": tf.where(valid, bits, 0.0),
             "valid": valid,
         }
 
@@ -115,18 +137,6 @@ class Served(tf.Module):
         log_prob = self._gather(images).log_prob
         return {
             "log_prob": tf.where(valid, log_prob, 0.0),
-            "bits_per_dim": self._bits(log_prob, valid),
+            "bits_per_dim": tf.where(valid, bits_per_dim(log_prob, self.image_shape), 0.0),
             "valid": valid,
         }
-
-    def _bits(self, log_prob: Any, valid: tf.Tensor) -> tf.Tensor:
-        if log_prob is None:
-            return tf.zeros_like(valid, tf.float32)
-        return tf.where(valid, -log_prob / (math.prod(self.image_shape) * math.log(2)), 0.0)
-
-
-def _conformal(scores: tf.Tensor, null: tf.Tensor) -> tf.Tensor:
-    """P = (1 + #{null ≥ score}) / (n + 1)."""
-    count = tf.shape(null)[0]
-    at_least = count - tf.searchsorted(null, scores, side="left")
-    return tf.cast(1 + at_least, tf.float32) / tf.cast(1 + count, tf.float32)

@@ -23,14 +23,13 @@ import tensorflow as tf
 from tfbnood._core.files import file_sha256, publish_version, staging_folder
 from tfbnood._core.images import as_images
 from tfbnood._core.provenance import versions
-from tfbnood.calibration.conformal import check_false_alarm_rate
-from tfbnood.detector import Detector
+from tfbnood.calibration.conformal import Calibration, check_false_alarm_rate
 from tfbnood.errors import NotCalibratedError, StatisticError
 from tfbnood.export.batch_delta import BatchDelta
 from tfbnood.export.signatures import Served
 from tfbnood.export.warmup import write_warmup
-from tfbnood.scoring.moments import batch_normalizations
-from tfbnood.statistics.base import EvidenceStatistic
+from tfbnood.scoring.rules import batch_normalizations
+from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
 __all__ = ["FORMAT", "export"]
 
@@ -38,9 +37,12 @@ FORMAT = 1
 
 
 def export(
-    detector: Detector,
     base: str | os.PathLike,
     *,
+    model: Any,
+    statistic: Statistic,
+    calibration: Calibration | None,
+    about: dict[str, Any],
     fpr: float = 0.01,
     held_out: Any = None,
     embed: Any = None,
@@ -49,8 +51,11 @@ def export(
     """Writes the next version of a model base, atomically, and returns its folder.
 
     Args:
-        detector: calibrated, with a statistic of single images in TensorFlow operations, such as "auto".
         base: the model base, e.g. `savedmodels/fashion`; made if it is not there.
+        model: of the detector.
+        statistic: fitted, of single images in TensorFlow operations, such as "auto".
+        calibration: of the statistic.
+        about: what the detector says of itself.
         fpr: false-alarm rate behind `is_ood`.
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
@@ -58,48 +63,49 @@ def export(
             to none, and mixed moments: then no image is inside the export.
         progress: show a bar on a terminal.
     """
-    calibration, scorer = detector.calibration, detector.statistic
     if calibration is None:
         raise NotCalibratedError(
             "call calibrate() with held-out in-distribution images before export()"
         )
-    if not isinstance(scorer, EvidenceStatistic):
+    if not isinstance(statistic, EvidenceStatistic):
         raise StatisticError(
             'the statistic must score single images in TensorFlow operations to be exported, as "auto" does. '
-            f"Received: {scorer.name}"
+            f"Received: {statistic.name}"
         )
     null = calibration.null_of_images(1)
     check_false_alarm_rate(fpr, null)
     delta = None
-    if held_out is not None and batch_normalizations(detector.model):
-        bank = None if embed is None else as_images(embed, detector.image_shape, name="embed")
-        delta = BatchDelta(detector.model, detector.image_shape, bank)
-        images = as_images(held_out, detector.image_shape, name="held_out")
-        delta.calibrate(images, progress)
-    served = Served(detector.model, scorer, null, fpr, delta)
+    if held_out is not None and batch_normalizations(model):
+        shape = statistic.image_shape_
+        bank = None if embed is None else as_images(embed, shape, name="embed")
+        images = as_images(held_out, shape, name="held_out")
+        delta = BatchDelta(model, images, bank, progress=progress)
+    served = Served(model, statistic, null, fpr, delta)
     base = pathlib.Path(base)
     with staging_folder(base) as temporary:
         tf.saved_model.save(served, str(temporary), signatures=served.signatures())
-        _write_extras(temporary, base.name, _about(detector, null, fpr, delta))
+        _write_extras(temporary, base.name, _description(statistic, null, fpr, delta, about))
         return publish_version(temporary, base)
 
 
-def _about(
-    detector: Detector, null: np.ndarray, fpr: float, delta: BatchDelta | None
+def _description(
+    statistic: Statistic,
+    null: np.ndarray,
+    fpr: float,
+    delta: BatchDelta | None,
+    about: dict[str, Any],
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "statistic": detector.statistic.name,
-        "config": detector.statistic.get_config(),
-        "image_shape": list(detector.image_shape),
+        "statistic": statistic.name,
+        "config": statistic.get_config(),
+        "image_shape": list(statistic.image_shape_),
         "fpr": fpr,
         "threshold": float(np.quantile(null, 1 - fpr, method="higher")),
         "calibration_images": len(null),
         "batch_group_sizes": None if delta is None else list(delta.sizes),
-        "embedded_reference_images": 0
-        if delta is None or delta._bank is None
-        else len(delta._bank),
-        "about": detector.about,
+        "embedded_reference_images": 0 if delta is None else delta.embedded,
+        "about": about,
         "versions": versions(),
     }
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.plots.style import new_figure
@@ -77,7 +76,9 @@ def moment_deviations(
     """
     # TensorFlow is loaded here and not by whoever draws stored numbers.
     from tfbnood._core.sampling import sample_of
-    from tfbnood.scoring.moments import batch_normalizations, image_moments, moment_columns
+    from tfbnood.scoring.compiled import compile_rows
+    from tfbnood.scoring.moments import image_moments, moment_columns
+    from tfbnood.scoring.rules import batch_normalizations
 
     if not callable(getattr(model, "log_prob", None)) or not batch_normalizations(model):
         raise StatisticError(
@@ -91,9 +92,9 @@ def moment_deviations(
             "reference and reference_images must be at least 2 images. "
             f"Received: {len(reference)} images and reference_images={reference_images}"
         )
-    moments_of = image_moments(model)
+    moments_of = compile_rows(lambda batch: image_moments(model)(batch)[1][0], images.shape[1:])
     own, usual = (
-        map_batches(lambda batch: moments_of(batch)[1][0], some).astype(np.float64)
+        moments_of(some).astype(np.float64)
         for some in (images, sample_of(reference, reference_images, seed))
     )
     # A channel that is the same in all reference images must not divide by nothing.

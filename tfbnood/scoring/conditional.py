@@ -1,49 +1,121 @@
 """Log-likelihoods of images among companions: S_{b,r}, the paper's conditional statistic, and its cheaper twin.
 
 The paper mixes *samples*: a batch of b holds `b1 = round(r·b)` test images, completed by `b − b1` reference images, and
-is scored with the moments of the batch. `MixedMomentsLogProb` mixes *moments*: a batch of test images alone is scored
-with moments as if moving ones made up the rest. In both r = 0 is evaluation mode and r = 1 training mode.
+is scored with the moments of the batch. Mixing *moments* instead, a batch of test images alone is scored with moments
+as if moving ones made up the rest. In both r = 0 is evaluation mode and r = 1 training mode.
+
+Both are composed inside a `tf.function`: test images, reference images, ratio, draws and seed go in, S_{b,r} comes out.
+One trace of the model serves both, all ratios and all sizes, also inside an export; memory does not grow with the
+number of images. The model's own noise (dequantisation) is the same in every pass: otherwise the difference of two
+ratios would be mostly noise.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
-from tfbnood._core.batching import map_batches
+from tfbnood._core.progress import bar
 from tfbnood.errors import StatisticError
-from tfbnood.scoring.moments import log_prob_with_mixed_moments, once_a_model
+from tfbnood.scoring.frozen import frozen_log_prob
+from tfbnood.scoring.moments import log_prob_with_mixed_moments
 
-__all__ = ["ConditionalLogProb", "MixedMomentsLogProb", "companion_groups", "frozen_log_prob"]
-
-
-@once_a_model
-def frozen_log_prob(model: Any, images: tf.Tensor, training: bool) -> tf.Tensor:
-    """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
-
-    Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
-
-    Example:
-        >>> log_prob = frozen_log_prob(model)
-        >>> log_prob(x.test[:64], True).shape
-        TensorShape([64])
-    """
-    with keras.StatelessScope():
-        return model.log_prob(images, training=training)
+__all__ = [
+    "ConditionalLogProb",
+    "MixedMomentsLogProb",
+    "companion_groups",
+    "frozen_log_prob",
+    "group_size",
+]
 
 
-class ConditionalLogProb:
+class _Conditional:
+    """S_{b,r} of any number of images; subclasses say who is in a batch."""
+
+    def __init__(self, model: Any, batch_size: int, least: int):
+        if batch_size < least:
+            raise StatisticError(
+                f"batch_size must be at least {least}. Received: batch_size={batch_size}"
+            )
+        self.model = model
+        self.batch_size = batch_size
+        self._compiled: Any = None
+
+    def __call__(
+        self,
+        images: np.ndarray,
+        *,
+        ratio: float,
+        draws: int = 1,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> np.ndarray:
+        """Returns S_{b,r} for every image, float64 `[n]`.
+
+        Args:
+            images: the test images, uint8 `[n, height, width, channels]`; they are each other's companions.
+            ratio: r in [0, 1].
+            draws: how often the images are shuffled into new batches.
+            seed: of groups and reference images.
+            progress: show a bar on a terminal, by draw.
+        """
+        if not 0 <= ratio <= 1:
+            raise StatisticError(f"ratio must lie in [0, 1]. Received: ratio={ratio}")
+        if draws < 1:
+            raise StatisticError(f"draws must be at least 1. Received: draws={draws}")
+        if self._compiled is None:
+            self._compiled = tf.function(
+                self._sums, input_signature=_signature(images.shape[1:]), autograph=False
+            )
+        total, times = np.zeros(len(images)), np.zeros(len(images))
+        # One draw per call, so that there is something to show and a chance to stop.
+        for draw in bar(range(draws), f"ratio {ratio:g}", unit="draw", progress=progress):
+            found = self._compiled(images, ratio, draw, 1, seed)
+            total += found[0].numpy()
+            times += found[1].numpy()
+        return total / times
+
+    def tensor(self, images: tf.Tensor, ratio: Any, draws: Any, seed: Any) -> tf.Tensor:
+        """S_{b,r} inside a graph, float64 `[n]`; no image is no error."""
+        total, times = self._sums(images, tf.cast(ratio, tf.float32), 0, draws, seed)
+        return total / tf.maximum(times, 1)
+
+    def _sums(self, images, ratio, first_draw, draws, seed) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of every image the sum of its log-likelihoods over the draws, and their number."""
+        raise NotImplementedError
+
+    def _over_groups(self, images, groups, log_prob_of) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sums what `log_prob_of(batch, index)` says of the images of each group, `[g, size]` indices."""
+        zeros = tf.zeros([tf.shape(images)[0]], tf.float64)
+
+        def add(index, total, times):
+            rows = groups[index]
+            values = tf.cast(log_prob_of(tf.gather(images, rows), index), tf.float64)
+            total = tf.tensor_scatter_nd_add(total, rows[:, None], values)
+            return (
+                index + 1,
+                total,
+                tf.tensor_scatter_nd_add(times, rows[:, None], tf.ones_like(values)),
+            )
+
+        count = tf.shape(groups)[0]
+        _, total, times = tf.while_loop(
+            lambda index, *_: index < count, add, (0, zeros, zeros), parallel_iterations=1
+        )
+        return total, times
+
+    def _log_prob(self, batch: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+        count = tf.shape(batch)[0]
+        return log_prob_with_mixed_moments(self.model)(
+            batch, tf.fill([count], 1 / tf.cast(count, tf.float32)), ratio
+        )
+
+
+class ConditionalLogProb(_Conditional):
     """S_{b,r}(x): the mean log-likelihood of each test image over random mixed batches.
 
-    Every pass is one batch of b images, so that all ratios share one compilation; memory does not grow with the
-    number of images. The model's own noise (dequantisation) is the same in every pass: otherwise the difference of
-    two ratios would be mostly noise.
-
     Args:
-        model: any model with `log_prob(images, training=…)` → nats `[n]`.
+        model: a Keras model with batch normalisation and `log_prob(images, training=…)` → nats `[n]`.
         reference: in-distribution images, uint8 `[m, height, width, channels]`, m ≥ b.
         batch_size: b. Defaults to 64, the paper's.
 
@@ -55,74 +127,40 @@ class ConditionalLogProb:
     """
 
     def __init__(self, model: Any, reference: np.ndarray, *, batch_size: int = 64):
-        if batch_size < 2:
-            raise StatisticError(
-                f"batch_size must be at least 2. Received: batch_size={batch_size}"
-            )
+        super().__init__(model, batch_size, least=2)
         if len(reference) < batch_size:
             raise StatisticError(
                 f"reference must hold at least batch_size={batch_size} images. Received: {len(reference)}"
             )
         self.reference = reference
-        self.batch_size = batch_size
-        self._log_prob = frozen_log_prob(model)
+        # A variable, so that an export has the images once, however many functions read them.
+        self.bank = tf.Variable(reference, trainable=False)
 
-    def __call__(
-        self,
-        images: np.ndarray,
-        *,
-        ratio: float,
-        draws: int = 1,
-        seed: int = 0,
-        progress: bool = False,
-    ) -> np.ndarray:
-        """Returns S_{b,r} for every image, float64 `[n]`.
+    def _sums(self, images, ratio, first_draw, draws, seed):
+        evaluation = tf.equal(ratio, 0.0)
+        size = tf.where(evaluation, self.batch_size, group_size(ratio, self.batch_size))
+        groups = companion_groups(tf.shape(images)[0], size, draws, seed, first_draw)
+        # One choice of reference images for all groups of a draw: what it adds to every image alike does not blur the
+        # comparison of images.
+        others = _shuffled(len(self.reference), draws, (seed, -1), first_draw)
+        others = others[:, : self.batch_size - size]
+        per_draw = tf.shape(groups)[1]
+        moments = tf.where(evaluation, 0.0, 1.0)
 
-        Args:
-            images: the test images, uint8 `[n, height, width, channels]`; they are each other's companions.
-            ratio: r in [0, 1].
-            draws: how often the images are shuffled into new batches. Evaluation mode needs none.
-            seed: of groups and reference images.
-            progress: show a bar on a terminal.
-        """
-        _check(ratio, draws)
-        description = f"ratio {ratio:g}"
-        if ratio == 0:
-            return map_batches(
-                lambda batch: self._log_prob(batch, False),
-                images,
-                batch_size=self.batch_size,
-                description=description,
-                progress=progress,
-            ).astype(np.float64)
+        def log_prob_of(batch, index):
+            companions = tf.gather(self.bank, others[index // per_draw])
+            return self._log_prob(tf.concat([batch, companions], axis=0), moments)[:size]
 
-        size = max(1, round(ratio * self.batch_size))
-        total, count = np.zeros(len(images)), np.zeros(len(images))
-        random = np.random.RandomState([seed, size])
-        passes = draws * -(-len(images) // size)
-        with tqdm(
-            total=passes, desc=description, unit="batch", disable=None if progress else True
-        ) as bar:
-            for _ in range(draws):
-                # One choice of reference images for all groups of a draw: what it adds to every image alike does
-                # not blur the comparison of images.
-                others = random.choice(len(self.reference), self.batch_size - size, replace=False)
-                for group in companion_groups(len(images), size, random):
-                    batch = np.concatenate([images[group], self.reference[others]])
-                    values = np.asarray(self._log_prob(batch, True))[:size]
-                    np.add.at(total, group, values)
-                    np.add.at(count, group, 1)
-                    bar.update()
-        return total / count
+        return self._over_groups(images, tf.reshape(groups, (-1, size)), log_prob_of)
 
 
-class MixedMomentsLogProb:
-    """S_{b,r}(x) with mixed moments: one pass an image and draw, no reference images, no noise from choosing them.
+class MixedMomentsLogProb(_Conditional):
+    """S_{b,r}(x) with mixed moments: one pass per image and draw, no reference images, no noise from choosing them.
 
-    Requests of fewer than b images count by themselves: rows that complete the pass have no weight in its moments.
+    Fewer than b images count by themselves, as one group.
 
     Args:
-        model: any Keras model with batch normalisation and `log_prob(images, training=…)` → nats `[n]`.
+        model: a Keras model with batch normalisation and `log_prob(images, training=…)` → nats `[n]`.
         batch_size: b, the images whose moments are taken together. Defaults to 64.
 
     Example:
@@ -133,82 +171,73 @@ class MixedMomentsLogProb:
     """
 
     def __init__(self, model: Any, *, batch_size: int = 64):
-        if batch_size < 1:
-            raise StatisticError(
-                f"batch_size must be at least 1. Received: batch_size={batch_size}"
+        super().__init__(model, batch_size, least=1)
+        self._compiled_of_groups: Any = None
+
+    def of_groups(self, images: np.ndarray, groups: np.ndarray, *, ratio: float) -> np.ndarray:
+        """Returns S_{b,r} over given groups of companions, indices `[g, size]`; an image of several has their mean."""
+        if self._compiled_of_groups is None:
+            images_spec, ratio_spec, *_ = _signature(images.shape[1:])
+            self._compiled_of_groups = tf.function(
+                self._sums_of_groups,
+                input_signature=[images_spec, tf.TensorSpec((None, None), tf.int32), ratio_spec],
+                autograph=False,
             )
-        self.batch_size = batch_size
-        self._log_prob = log_prob_with_mixed_moments(model)
+        total, times = self._compiled_of_groups(images, groups.astype(np.int32), ratio)
+        return total.numpy() / times.numpy()
 
-    def __call__(
-        self,
-        images: np.ndarray,
-        *,
-        ratio: float,
-        draws: int = 1,
-        seed: int = 0,
-        progress: bool = False,
-    ) -> np.ndarray:
-        """Returns S_{b,r} for every image, float64 `[n]`; arguments are those of `ConditionalLogProb`."""
-        _check(ratio, draws)
-        size = min(self.batch_size, len(images))
-        # Every image is in every draw when there is one batch only, and companions do not matter at ratio 0.
-        draws = 1 if size == len(images) or ratio == 0 else draws
-        random = np.random.RandomState([seed, size])
-        groups = [
-            group for _ in range(draws) for group in companion_groups(len(images), size, random)
-        ]
-        return self.of_groups(images, groups, ratio=ratio, progress=progress)
+    def _sums(self, images, ratio, first_draw, draws, seed):
+        count = tf.shape(images)[0]
+        size = tf.maximum(tf.minimum(self.batch_size, count), 1)
+        groups = companion_groups(count, size, draws, seed, first_draw)
+        return self._sums_of_groups(images, tf.reshape(groups, (-1, size)), ratio)
 
-    def of_groups(
-        self,
-        images: np.ndarray,
-        groups: Sequence[np.ndarray],
-        *,
-        ratio: float,
-        progress: bool = False,
-    ) -> np.ndarray:
-        """Returns S_{b,r} over given groups of companions, as indices of at most `batch_size` images each.
-
-        An image of several groups has their mean.
-        """
-        total, count = np.zeros(len(images)), np.zeros(len(images))
-        for group in tqdm(
-            groups, desc=f"ratio {ratio:g}", unit="batch", disable=None if progress else True
-        ):
-            weights = np.zeros(self.batch_size, np.float32)
-            weights[: len(group)] = 1 / len(group)
-            batch = images[np.resize(group, self.batch_size)]
-            values = self._log_prob(batch, weights, tf.constant(ratio, tf.float32))
-            np.add.at(total, group, np.asarray(values)[: len(group)])
-            np.add.at(count, group, 1)
-        return total / count
+    def _sums_of_groups(self, images, groups, ratio):
+        return self._over_groups(images, groups, lambda batch, _: self._log_prob(batch, ratio))
 
 
-def _check(ratio: float, draws: int) -> None:
-    if not 0 <= ratio <= 1:
-        raise StatisticError(f"ratio must lie in [0, 1]. Received: ratio={ratio}")
-    if draws < 1:
-        raise StatisticError(f"draws must be at least 1. Received: draws={draws}")
-
-
-def companion_groups(count: int, size: int, random: np.random.RandomState) -> Iterator[np.ndarray]:
-    """Shuffles `count` images into groups of exactly `size`, as indices.
-
-    The last group is completed by images of other groups, drawn without repetition where there are enough. Fewer
-    images than `size` in all are repeated.
+def group_size(ratio: Any, batch_size: int) -> tf.Tensor:
+    """How many of a batch are test images: `max(1, round(r·b))`.
 
     Example:
-        >>> groups = list(companion_groups(5, 2, np.random.RandomState(0)))
-        >>> [len(group) for group in groups], np.unique(groups).tolist()
-        ([2, 2, 2], [0, 1, 2, 3, 4])
+        >>> [int(group_size(ratio, 64)) for ratio in (0.001, 0.1, 0.9)]
+        [1, 6, 58]
     """
-    order = random.permutation(count)
-    for start in range(0, count, size):
-        group = order[start : start + size]
-        missing = size - len(group)
-        if missing:
-            others = np.setdiff1d(order, group)
-            pool, replace = (others, len(others) < missing) if len(others) else (group, True)
-            group = np.concatenate([group, random.choice(pool, missing, replace=replace)])
-        yield group
+    wanted = tf.round(tf.cast(ratio, tf.float32) * batch_size)
+    return tf.maximum(tf.cast(wanted, tf.int32), 1)
+
+
+def companion_groups(
+    count: Any, size: Any, draws: Any = 1, seed: Any = 0, first_draw: Any = 0
+) -> tf.Tensor:
+    """Shuffles `count` images into groups of exactly `size`, as indices `[draws, groups, size]`.
+
+    The last group of a draw is completed by images of its first groups, which are as random as any. Fewer images than
+    `size` in all are repeated.
+
+    Example:
+        >>> groups = companion_groups(5, 2, draws=1, seed=0)
+        >>> groups.shape, np.unique(groups).tolist()
+        (TensorShape([1, 3, 2]), [0, 1, 2, 3, 4])
+    """
+    order = _shuffled(count, draws, (seed, -2), first_draw)
+    groups = -(-count // size)
+    places = tf.range(groups * size) % tf.maximum(count, 1)
+    return tf.reshape(tf.gather(order, places, axis=1), (draws, groups, size))
+
+
+def _shuffled(count: Any, draws: Any, seed: tuple[Any, int], first_draw: Any) -> tf.Tensor:
+    """A permutation of `count` for every draw, `[draws, count]`, each a function of the seed and the draw alone."""
+
+    def order(draw):
+        own = tf.random.experimental.stateless_fold_in(tf.cast(tf.stack(seed), tf.int64), draw)
+        return tf.argsort(tf.random.stateless_uniform([count], own), stable=True)
+
+    draws = first_draw + tf.range(draws)
+    return tf.map_fn(order, draws, fn_output_signature=tf.TensorSpec((None,), tf.int32))
+
+
+def _signature(image_shape: tuple[int, ...]) -> list[tf.TensorSpec]:
+    whole = tf.TensorSpec((), tf.int32)
+    ratio = tf.TensorSpec((), tf.float32)
+    return [tf.TensorSpec((None, *image_shape), tf.uint8), ratio, whole, whole, whole]

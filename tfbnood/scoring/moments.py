@@ -1,72 +1,32 @@
 """Other moments for a model's batch normalisations, and each image's own moments, without changing the model.
 
-For as long as a function is traced, the `call` of every batch normalisation is another one, which takes its mean and
-variance from a rule given here; afterwards the model is as it was. So stock layers of a user's model work as ours do.
-
 Notation: `m`, `v` are the moving moments, `m_b`, `v_b` those of the test images, and r is the ratio of mixing:
 `m_r = (1−r)·m + r·m_b`, `v_r = (1−r)·(v + (m − m_r)²) + r·(v_b + (m_b − m_r)²)`, the moments of a batch of which a
 share of r are test images. r = 0 is evaluation mode, r = 1 training mode.
 """
 
 import collections
-import contextlib
-import itertools
-import threading
-import weakref
-from collections.abc import Callable, Iterator
+import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-__all__ = [
-    "GRIDS",
-    "batch_normalizations",
-    "image_moments",
-    "log_prob_with_mixed_moments",
-    "moment_columns",
-    "once_a_model",
-]
+from tfbnood.scoring.frozen import once_per_model
+from tfbnood.scoring.rules import Moments, along_axis, ruled, untraced
+
+__all__ = ["GRIDS", "image_moments", "log_prob_with_mixed_moments", "moment_columns"]
 
 # Moments of the whole image, and of its quarters.
 GRIDS = (1, 2)
 
-Moments = tuple[tf.Tensor, tf.Tensor]
-Rule = Callable[[keras.layers.BatchNormalization, tf.Tensor], Moments]
 
-# Tracing two functions of one model at once would mix their rules.
-_tracing = threading.RLock()
-
-
-def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
-    """Every batch normalisation in a Keras model, stock or ours, however deep."""
-    layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else []
-    return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
-
-
-def once_a_model(trace: Callable) -> Callable:
-    """Makes of `trace(model, …)` a function `model → tf.function` that compiles once a model, whoever asks."""
-    compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-    def function_of(model: Any) -> Any:
-        if model not in compiled:
-            # Weak: the function lives as long as the model, and must not keep it alive.
-            reference = weakref.ref(model)
-            compiled[model] = tf.function(
-                lambda *inputs: trace(reference(), *inputs), autograph=False
-            )
-        return compiled[model]
-
-    function_of.__doc__ = trace.__doc__
-    function_of.__name__ = trace.__name__
-    return function_of
-
-
-@once_a_model
+@once_per_model
 def log_prob_with_mixed_moments(
     model: Any, images: tf.Tensor, weights: tf.Tensor, ratio: tf.Tensor
 ) -> tf.Tensor:
-    """Compiles `(images, weights, ratio) → [n]`: log-likelihoods with moments mixed of moving ones and these images'.
+    """Compiles `(images, weights, ratio) → [n]`: log p with moments mixed of the moving ones and these images'.
 
     `weights`, `[n]` with sum 1, are the images' shares in the batch's moments: 0 for rows that only complete a short
     batch.
@@ -83,30 +43,28 @@ def log_prob_with_mixed_moments(
         variance = mean_of(tf.square(inputs - mean))
         return _mixed(_moving(layer, inputs), (mean, variance), ratio)
 
-    with _ruled(model, mixed):
-        return model.log_prob(images, training=False)
+    with ruled(model, mixed):
+        return untraced(model.log_prob)(images, training=False)
 
 
-@once_a_model
+@once_per_model
 def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """Compiles `images → (log p [n], moments)` in evaluation mode; moments are `[n, f]` for every grid of `GRIDS`.
 
     The moments are each image's own in every channel of every batch normalisation, in units of the moving ones:
-    `(m_i − m)/√(v + ε)`, and `log((v_i + ε)/(v + ε))` where an image has more than one value a channel. With grid 1
-    they are over the whole image, with grid 2 over each quarter of it.
+    `(m_i − m)/√(v + ε)`, and `log((v_i + ε)/(v + ε))` where an image has more than one value per channel. With grid 1
+    they are over the whole image, with grid 2 over each quarter of it. Layers come in the order of their calls, then
+    cells, then means before variances, then channels.
     """
-    collected: dict[int, list[tf.Tensor]] = {grid: [] for grid in GRIDS}
+    layers: list[_LayerMoments] = []
 
     def moving(layer, inputs):
-        mean, variance = _moving(layer, inputs)
-        for grid in GRIDS:
-            for cell in _cells(layer, inputs, grid):
-                collected[grid] += _in_moving_units(layer, cell, mean, variance)
-        return mean, variance
+        layers.append(_LayerMoments.of(layer, inputs))
+        return _moving(layer, inputs)
 
-    with _ruled(model, moving):
-        log_prob = model.log_prob(images, training=False)
-    return log_prob, tuple(tf.concat(parts, axis=1) for parts in collected.values())
+    with ruled(model, moving):
+        log_prob = untraced(model.log_prob)(images, training=False)
+    return log_prob, _in_moving_units(layers)
 
 
 def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, str, int]]:
@@ -126,41 +84,145 @@ def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, 
             columns.append((name, moment, inputs.shape[layer.axis]))
         return tf.zeros((), inputs.dtype), tf.ones((), inputs.dtype)
 
-    with _ruled(model, note):
-        model.log_prob(tf.zeros((1, *image_shape), tf.uint8), training=False)
+    with ruled(model, note):
+        untraced(model.log_prob)(tf.zeros((1, *image_shape), tf.uint8), training=False)
     return columns
 
 
-@contextlib.contextmanager
-def _ruled(model: Any, rule: Rule) -> Iterator[None]:
-    """While open, every batch normalisation of the model takes its moments from the rule, and no variable changes."""
+@dataclasses.dataclass(frozen=True)
+class _LayerMoments:
+    """A layer's raw moments of every image: few operations here, the rest for all layers at once.
 
-    def call_of(layer):
-        def call(inputs, training=None, mask=None):
-            inputs = tf.cast(inputs, layer.variable_dtype)
-            # An absolute scope: within the layers' own, thousands of operations would take names of seventy letters
-            # into every export.
-            with tf.name_scope("moments/"):
-                mean, variance = rule(layer, inputs)
-            scale = _along_axis(layer, layer.gamma, inputs) if layer.scale else None
-            offset = _along_axis(layer, layer.beta, inputs) if layer.center else None
-            outputs = tf.nn.batch_normalization(
-                inputs, mean, variance, offset, scale, layer.epsilon
-            )
-            return tf.cast(outputs, layer.compute_dtype)
+    Attributes:
+        mean: `[n, cells, channels]`.
+        variance: the same shape; None where an image has one value per channel.
+        shares: each cell's share of the pixels.
+        moving: the layer's moving mean, variance and ε, `[channels]` each.
+    """
 
-        return call
+    mean: tf.Tensor
+    variance: tf.Tensor | None
+    shares: tuple[float, ...]
+    moving: tuple[tf.Tensor, tf.Tensor, np.ndarray]
 
-    layers = batch_normalizations(model)
-    with _tracing, keras.StatelessScope():
-        # Past Keras' own __setattr__, which would track and report a change of the user's layer.
-        for layer in layers:
-            object.__setattr__(layer, "call", call_of(layer))
-        try:
-            yield
-        finally:
-            for layer in layers:
-                object.__delattr__(layer, "call")
+    @classmethod
+    def of(cls, layer: keras.layers.BatchNormalization, inputs: tf.Tensor) -> "_LayerMoments":
+        values = _channels_last(layer, inputs)
+        channels = values.shape[-1]
+        epsilon = np.full(channels, layer.epsilon, values.dtype.as_numpy_dtype)
+        moving = (
+            tf.cast(layer.moving_mean, values.dtype),
+            tf.cast(layer.moving_variance, values.dtype),
+            epsilon,
+        )
+        if len(values.shape) == 2:
+            return cls(values[:, None], None, (1.0,), moving)
+        cells = _cells(values.shape[1:-1])
+        if cells is None:
+            axes = list(range(1, len(values.shape) - 1))
+            mean = tf.reduce_mean(values, axes, keepdims=True)
+            variance = tf.reduce_mean(tf.square(values - mean), axes)
+            return cls(tf.reshape(mean, (-1, 1, channels)), variance[:, None], (1.0,), moving)
+        # Matrix products: one operation for all cells, and none of them copies a part of the map.
+        inside = tf.constant(cells, values.dtype)
+        averaging = tf.constant(cells / cells.sum(axis=1, keepdims=True), values.dtype)
+        flat = tf.reshape(values, (-1, cells.shape[1], channels))
+        mean = tf.matmul(averaging, flat)
+        deviations = tf.square(flat - tf.matmul(inside, mean, transpose_a=True))
+        shares = tuple(cells.mean(axis=1))
+        return cls(mean, tf.matmul(averaging, deviations), shares, moving)
+
+
+def _in_moving_units(layers: list[_LayerMoments]) -> tuple[tf.Tensor, ...]:
+    """The columns by grid, computed once for all layers that have the same cells."""
+    kinds: dict[tuple, list[int]] = {}
+    for index, layer in enumerate(layers):
+        kinds.setdefault((layer.shares, layer.variance is None), []).append(index)
+    by_grid: tuple[list[tf.Tensor], ...] = tuple([] for _ in GRIDS)
+    # Where each column of the result stands among those that are computed: by layer, cell, moment and channel.
+    order: tuple[dict[int, np.ndarray], ...] = tuple({} for _ in GRIDS)
+    filled = [0 for _ in GRIDS]
+    for (shares, _), members in kinds.items():
+        whole, cells = _units([layers[index] for index in members], shares)
+        for grid, found in enumerate((whole, cells)):
+            _, count, width = found.shape
+            by_grid[grid].append(tf.reshape(found, (-1, count * width)))
+            places = filled[grid] + np.arange(count * width).reshape(count, width)
+            filled[grid] += count * width
+            _note_places(order[grid], places, [layers[index] for index in members], members)
+    results = []
+    for parts, places_of in zip(by_grid, order, strict=True):
+        columns = tf.concat(parts, axis=1)
+        wanted = np.concatenate([places_of[index] for index in range(len(layers))])
+        results.append(tf.gather(columns, wanted, axis=1))
+    return tuple(results)
+
+
+def _units(layers: list[_LayerMoments], shares: tuple[float, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of the whole image `[n, 1, w]` and of its cells `[n, cells, w]`; w = means of all channels, then variances."""
+    mean = tf.concat([layer.mean for layer in layers], axis=2)
+    moving_mean, moving_variance, epsilon = (
+        tf.concat(values, axis=0)
+        for values in zip(*(layer.moving for layer in layers), strict=True)
+    )
+    scale = moving_variance + epsilon
+    weights = tf.constant(np.asarray(shares)[None, :, None], mean.dtype)
+    whole_mean = tf.reduce_sum(weights * mean, axis=1, keepdims=True)
+
+    def units(mean, variance):
+        means = (mean - moving_mean) * tf.math.rsqrt(scale)
+        if variance is None:
+            return means
+        return tf.concat([means, tf.math.log((variance + epsilon) / scale)], axis=2)
+
+    if layers[0].variance is None:
+        return units(whole_mean, None), units(mean, None)
+    variance = tf.concat([layer.variance for layer in layers], axis=2)
+    spread = variance + tf.square(mean - whole_mean)
+    whole_variance = tf.reduce_sum(weights * spread, axis=1, keepdims=True)
+    return units(whole_mean, whole_variance), units(mean, variance)
+
+
+def _note_places(
+    order: dict[int, np.ndarray],
+    places: np.ndarray,
+    layers: list[_LayerMoments],
+    indices: list[int],
+) -> None:
+    """Notes for every layer the places of its columns, cell by cell, means before variances."""
+    widths = [layer.mean.shape[2] for layer in layers]
+    starts = np.cumsum([0, *widths])
+    moments = 1 if layers[0].variance is None else 2
+    for index, start, width in zip(indices, starts, widths, strict=False):
+        own = [places[:, moment * starts[-1] + start :][:, :width] for moment in range(moments)]
+        order[index] = np.concatenate(own, axis=1).ravel()
+
+
+def _cells(sides: Any) -> np.ndarray | None:
+    """Which pixels of a map are in which cell of the finest grid, 0 or 1 `[cells, pixels]`.
+
+    None where there is one cell only: not two sides, a side that is not known, or too small a one.
+    """
+    grid = GRIDS[-1]
+    if len(sides) != 2 or any((side or 0) < grid for side in sides):
+        return None
+    rows, columns = (_cell_of(side, grid) for side in sides)
+    cell = rows[:, None] * grid + columns
+    return (cell.ravel() == np.arange(grid * grid)[:, None]).astype(np.float64)
+
+
+def _cell_of(side: int, grid: int) -> np.ndarray:
+    cuts = [side * cut // grid for cut in range(1, grid)]
+    return np.searchsorted(cuts, np.arange(side), side="right")
+
+
+def _channels_last(layer: keras.layers.BatchNormalization, inputs: tf.Tensor) -> tf.Tensor:
+    rank = len(inputs.shape)
+    axis = layer.axis % rank
+    if axis == rank - 1:
+        return inputs
+    order = [one for one in range(rank) if one != axis]
+    return tf.transpose(inputs, [*order, axis])
 
 
 def _mixed(moving: Moments, test: Moments, ratio: tf.Tensor) -> Moments:
@@ -175,50 +237,12 @@ def _mixed(moving: Moments, test: Moments, ratio: tf.Tensor) -> Moments:
 
 def _moving(layer: keras.layers.BatchNormalization, inputs: tf.Tensor) -> Moments:
     return (
-        _along_axis(layer, layer.moving_mean, inputs),
-        _along_axis(layer, layer.moving_variance, inputs),
+        along_axis(layer, layer.moving_mean, inputs),
+        along_axis(layer, layer.moving_variance, inputs),
     )
-
-
-def _in_moving_units(
-    layer: keras.layers.BatchNormalization,
-    inputs: tf.Tensor,
-    mean: tf.Tensor,
-    variance: tf.Tensor,
-) -> list[tf.Tensor]:
-    """Each row's own moments in units of the moving ones, `[n, channels]` each."""
-    own_mean = _spatial_mean(layer, inputs)
-    scale = variance + layer.epsilon
-    units = [(own_mean - mean) * tf.math.rsqrt(scale)]
-    if len(inputs.shape) > 2:
-        own_variance = _spatial_mean(layer, tf.square(inputs - own_mean))
-        units.append(tf.math.log((own_variance + layer.epsilon) / scale))
-    return [tf.reshape(unit, (tf.shape(inputs)[0], -1)) for unit in units]
-
-
-def _cells(layer: keras.layers.BatchNormalization, inputs: tf.Tensor, grid: int) -> list[tf.Tensor]:
-    """Cuts feature maps into grid × grid cells; vectors and maps that are too small are one cell."""
-    axes = [axis for axis in range(1, len(inputs.shape)) if axis != layer.axis % len(inputs.shape)]
-    if len(axes) != 2 or any((inputs.shape[axis] or 0) < grid for axis in axes):
-        return [inputs]
-    cells = [inputs]
-    for axis in axes:
-        cuts = [inputs.shape[axis] * cut // grid for cut in range(grid + 1)]
-        sizes = [end - start for start, end in itertools.pairwise(cuts)]
-        cells = [part for cell in cells for part in tf.split(cell, sizes, axis=axis)]
-    return cells
 
 
 def _spatial_mean(layer: keras.layers.BatchNormalization, values: tf.Tensor) -> tf.Tensor:
     rank = len(values.shape)
     axes = [axis for axis in range(1, rank) if axis != layer.axis % rank]
     return tf.reduce_mean(values, axis=axes, keepdims=True) if axes else values
-
-
-def _along_axis(
-    layer: keras.layers.BatchNormalization, vector: Any, inputs: tf.Tensor
-) -> tf.Tensor:
-    """A vector of the channels in a shape that broadcasts to the inputs."""
-    shape = [1] * len(inputs.shape)
-    shape[layer.axis] = -1
-    return tf.reshape(tf.cast(vector, inputs.dtype), shape)

@@ -2,18 +2,20 @@
 
 import abc
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
+from tfbnood._core.progress import showing
 from tfbnood.errors import NotFittedError, StatisticError
-from tfbnood.scoring.evidence import NEEDS, Evidence, Need, gatherer
+from tfbnood.scoring.compiled import Scorer
+from tfbnood.scoring.evidence import Evidence, Need, widest
 
-__all__ = ["EvidenceStatistic", "Statistic", "scores_in_one_pass"]
+__all__ = ["EvidenceStatistic", "Statistic", "scorer_of"]
 
 
 class Statistic(abc.ABC):
@@ -40,7 +42,7 @@ class Statistic(abc.ABC):
     needs_model: ClassVar[bool] = True
     minimum_reference: int = 2
 
-    def fit(self, model: Any, reference: Any, *, progress: bool = False) -> "Statistic":
+    def fit(self, model: Any, reference: Any, *, progress: bool | None = None) -> "Statistic":
         """Learns what in-distribution looks like.
 
         Args:
@@ -48,7 +50,6 @@ class Statistic(abc.ABC):
             reference: in-distribution images, `[n, height, width, channels]` in 0–255.
             progress: show a bar on a terminal.
         """
-        self._progress = progress
         reference = as_images(reference, getattr(model, "image_shape", None), name="reference")
         if len(reference) < self.minimum_reference:
             raise StatisticError(
@@ -57,10 +58,11 @@ class Statistic(abc.ABC):
             )
         self.image_shape_ = reference.shape[1:]
         self._check_model(model)
-        self._fit(model, reference)
+        with showing(progress):
+            self._fit(model, reference)
         return self
 
-    def score(self, images: Any, *, progress: bool = False) -> np.ndarray:
+    def score(self, images: Any, *, progress: bool | None = None) -> np.ndarray:
         """Scores images, float64 `[n]`; higher means more out-of-distribution.
 
         With scope "batch" the images are each other's companions.
@@ -69,9 +71,8 @@ class Statistic(abc.ABC):
             raise NotFittedError(
                 f"call fit() with a model and reference images before {self.name}.score()"
             )
-        self._progress = progress
         images = as_images(images, self.image_shape_)
-        with np.errstate(invalid="ignore"):  # Said below, in a sentence.
+        with showing(progress), np.errstate(invalid="ignore"):  # Said below, in a sentence.
             return self.checked(self._score(images))
 
     def checked(self, scores: Any) -> np.ndarray:
@@ -145,15 +146,20 @@ class EvidenceStatistic(Statistic):
         """The large arrays."""
         return [self._variable(name) for name in self.large]
 
+    def prepare(self) -> None:
+        """Makes the variables before a function that reads them is traced: one that makes them is traced twice."""
+        _ = self.variables
+
     def _large(self, name: str) -> tf.Tensor:
         """A large array, as float32."""
         return tf.cast(self._variable(name), tf.float32)
 
     def _variable(self, name: str) -> tf.Variable:
-        if name not in self._variables:
-            with tf.init_scope():  # Also when first read while a graph is traced.
-                self._variables[name] = tf.Variable(getattr(self, name), trainable=False)
-        return self._variables[name]
+        with self._lock:  # A variable that another thread's graph reads must not be replaced.
+            if name not in self._variables:
+                with tf.init_scope():  # Also when first read while a graph is traced.
+                    self._variables[name] = tf.Variable(getattr(self, name), trainable=False)
+            return self._variables[name]
 
     @abc.abstractmethod
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
@@ -167,26 +173,50 @@ class EvidenceStatistic(Statistic):
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        self._model = model  # The compiled function knows it only for as long as somebody holds it.
-        self._gather = gatherer(model, self.need)
+        self._model = model  # Compiled functions know it only for as long as somebody holds it.
         self._variables: dict[str, tf.Variable] = {}
+        self._scorers: dict[bool, Scorer] = {}
+        self._lock = threading.RLock()
+
+    def scorer(self, *, likelihood: bool = False) -> Scorer:
+        """The compiled function behind the scores, the same one whoever asks.
+
+        Args:
+            likelihood: also say log p and bits per dimension; the model must have `log_prob`.
+        """
+        likelihood = likelihood and self.need == "pixels"  # Those that need more say it anyway.
+        with self._lock:
+            if likelihood not in self._scorers:
+                self.prepare()
+                self._scorers[likelihood] = Scorer(
+                    self._model,
+                    self.need,
+                    self.tensor_score,
+                    self.image_shape_,
+                    likelihood=likelihood,
+                )
+            return self._scorers[likelihood]
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        progress = getattr(self, "_progress", False)
-        return scores_in_one_pass([self], images, progress=progress)[:, 0]
+        return self.scorer()(images, description=self.name)["score"]
+
+    def __copy__(self) -> "EvidenceStatistic":
+        """A copy to fit again: compiled functions and variables stay with the original."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        if hasattr(self, "_model"):
+            copied._restore(self._model)
+        return copied
 
 
-def scores_in_one_pass(
-    statistics: Sequence[EvidenceStatistic], images: np.ndarray, *, progress: bool = False
-) -> np.ndarray:
-    """Scores of statistics that were fitted to one model, float64 `[n, statistics]`."""
-    widest = max(statistics, key=lambda one: NEEDS.index(one.need))
-
-    def scores(batch):
-        evidence = widest._gather(batch)
-        return tf.stack([one.tensor_score(evidence) for one in statistics], axis=1)
-
-    description = ", ".join(one.name for one in statistics)
-    return map_batches(scores, images, description=description, progress=progress).astype(
-        np.float64
+def scorer_of(statistics: Sequence[EvidenceStatistic]) -> Scorer:
+    """One pass for several statistics that were fitted to one model: scores are `[n, statistics]`."""
+    for one in statistics:
+        one.prepare()
+    return Scorer(
+        statistics[0]._model,
+        widest(*(one.need for one in statistics)),
+        lambda evidence: tf.stack([one.tensor_score(evidence) for one in statistics], axis=1),
+        statistics[0].image_shape_,
+        likelihood=False,
     )

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import numpy as np
+import tensorflow as tf
 
 from tfbnood._core.sampling import sample_of
 from tfbnood.errors import StatisticError
@@ -87,9 +88,21 @@ class BnDelta(BatchNormStatistic):
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         low, high = (
-            self._conditional(
-                images, ratio=ratio, draws=draws, seed=self.seed, progress=self._progress
-            )
+            self._conditional(images, ratio=ratio, draws=draws, seed=self.seed)
             for ratio, draws in zip((self.r1, self.r2), self.draws, strict=True)
         )
         return bn_delta(low, high)
+
+    def tensor_score(self, images: tf.Tensor) -> tf.Tensor:
+        """Δ inside a graph, float64 `[n]`: the same batches and the same numbers as `score`."""
+        low, high = (
+            self._conditional.tensor(images, ratio, draws, self.seed)
+            for ratio, draws in zip((self.r1, self.r2), self.draws, strict=True)
+        )
+        return tf.abs(low - high)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What a graph with `tensor_score` reads beside the model."""
+        mixing = self._conditional
+        return [mixing.bank] if isinstance(mixing, ConditionalLogProb) else []

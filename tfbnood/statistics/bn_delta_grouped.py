@@ -3,9 +3,7 @@
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tfbnood._core.batching import map_batches
 from tfbnood.scoring.conditional import MixedMomentsLogProb
 from tfbnood.statistics.bn_norm import BatchNormStatistic, bn_delta, check_ratios
 from tfbnood.statistics.ensemble import Ensemble
@@ -42,8 +40,8 @@ class BnDeltaGrouped(BatchNormStatistic):
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._ranking = Ensemble(pretext=False)
-        self._ranking.fit(model, reference, progress=self._progress)
-        self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
+        self._ranking.fit(model, reference)
+        self._restore(model)
 
     def get_state(self) -> dict[str, np.ndarray]:
         return {**self._ranking.get_state(), **super().get_state()}
@@ -57,23 +55,14 @@ class BnDeltaGrouped(BatchNormStatistic):
         self._mixed = MixedMomentsLogProb(model, batch_size=self.batch_size)
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        ranks, log_probs = map_batches(self._alone, images, progress=self._progress).T
-        order = np.argsort(-ranks)
-        starts = range(0, len(images), self.batch_size)
+        alone = self._ranking.scorer(likelihood=True)(images, description="ranking")
+        order = np.argsort(-alone["score"])
+        size = min(self.batch_size, len(order))
         # The last group is completed by those ranked before it.
-        groups = [
-            order[max(0, min(start, len(order) - self.batch_size)) :][: self.batch_size]
-            for start in starts
-        ]
+        starts = np.minimum(np.arange(0, len(order), size), len(order) - size)
+        groups = order[starts[:, None] + np.arange(size)]
         low, high = (
-            self._mixed.of_groups(images, groups, ratio=ratio, progress=self._progress)
-            if ratio
-            else log_probs
+            self._mixed.of_groups(images, groups, ratio=ratio) if ratio else alone["log_prob"]
             for ratio in (self.r1, self.r2)
         )
         return bn_delta(low, high)
-
-    def _alone(self, batch: np.ndarray) -> tf.Tensor:
-        """Of every image its score by `ensemble` and log p in evaluation mode, `[n, 2]`."""
-        evidence = self._ranking._gather(batch)
-        return tf.stack([self._ranking.tensor_score(evidence), evidence.log_prob], axis=1)

@@ -5,10 +5,10 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from tfbnood._core.batching import map_batches
 from tfbnood._core.sampling import sample_of
 from tfbnood.errors import StatisticError
-from tfbnood.scoring.evidence import Evidence
+from tfbnood.scoring.compiled import compile_rows
+from tfbnood.scoring.evidence import Evidence, gather
 from tfbnood.scoring.moments import GRIDS
 from tfbnood.statistics.base import EvidenceStatistic
 from tfbnood.statistics.bn_norm import BatchNormStatistic
@@ -67,12 +67,11 @@ class BnMoments(BatchNormStatistic, EvidenceStatistic):
         from sklearn.decomposition import PCA
 
         self._restore(model)
-        moments = map_batches(
-            lambda batch: self._moments(self._gather(batch)),
-            sample_of(reference, self.reference_images, self.seed),
-            description=f"{self.name} of reference images",
-            progress=self._progress,
+        moments_of = compile_rows(
+            lambda images: self._moments(gather(model, "moments", images)), self.image_shape_
         )
+        some = sample_of(reference, self.reference_images, self.seed)
+        moments = moments_of(some, f"{self.name} of reference images")
         self.mean_ = moments.mean(axis=0)
         # A channel that is the same in all reference images must not divide by nothing.
         self.scale_ = np.maximum(moments.std(axis=0), 1e-3)

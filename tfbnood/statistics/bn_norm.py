@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tfbnood.errors import StatisticError
-from tfbnood.scoring.moments import batch_normalizations
+from tfbnood.scoring.rules import batch_normalizations
 from tfbnood.statistics.base import Statistic
 
 __all__ = ["bn_delta"]

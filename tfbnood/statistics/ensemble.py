@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbnood import statistics
-from tfbnood._core.batching import map_batches
 from tfbnood._core.sampling import shuffled_halves
 from tfbnood.errors import StatisticError
-from tfbnood.scoring.evidence import NEEDS, Evidence
-from tfbnood.scoring.moments import batch_normalizations
+from tfbnood.scoring.compiled import compile_rows
+from tfbnood.scoring.evidence import Evidence, gather, widest
+from tfbnood.scoring.rules import batch_normalizations
+from tfbnood.statistics import registry
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 from tfbnood.statistics.normal_scores import normal_scores, tables
 
@@ -104,10 +104,10 @@ class Ensemble(EvidenceStatistic):
         known, new = shuffled_halves(reference, self.seed)
         for member in self._members:
             if member.name not in self._taken:
-                member.fit(model, known, progress=self._progress)
+                member.fit(model, known)
         self._restore(model)
         images = new[: self.reference_images]
-        columns = self.columns(images, progress=self._progress)
+        columns = self.columns(images)
         self.values_, self.slopes_ = tables(columns)
         points = self._normal_scores(tf.constant(columns, tf.float32))
         mixture = GaussianMixture(
@@ -120,7 +120,7 @@ class Ensemble(EvidenceStatistic):
         self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
 
     def _restore(self, model: Any) -> None:
-        self.need = max((member.need for member in self._members), key=NEEDS.index)
+        self.need = widest(*(member.need for member in self._members))
         super()._restore(model)
 
     @property
@@ -135,14 +135,16 @@ class Ensemble(EvidenceStatistic):
         names = ", ".join(one.name for one in self._members)
         raise StatisticError(f"name must be one of {names}. Received: {name!r}")
 
-    def columns(self, images: np.ndarray, *, progress: bool = False) -> np.ndarray:
+    def columns(self, images: np.ndarray) -> np.ndarray:
         """What the members say of checked images, float64 `[n, columns]`; most say one value, their score."""
-        return map_batches(
-            lambda batch: tf.concat(self._by_member(self._gather(batch)), axis=1),
-            images,
-            description=", ".join(member.name for member in self._members),
-            progress=progress,
-        ).astype(np.float64)
+        self.prepare()
+        columns_of = compile_rows(
+            lambda batch: tf.concat(self._by_member(gather(self._model, self.need, batch)), axis=1),
+            self.image_shape_,
+        )
+        return columns_of(images, ", ".join(member.name for member in self._members)).astype(
+            np.float64
+        )
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         columns = self._by_member(evidence)
@@ -209,7 +211,7 @@ def _members_for(model: Any, pretext: bool) -> list[Sequence]:
 
 def _member(description: str | Sequence) -> EvidenceStatistic:
     name, settings = (description, {}) if isinstance(description, str) else tuple(description)
-    member: Statistic = statistics.get(name, **settings)
+    member: Statistic = registry.get(name, **settings)
     if not isinstance(member, EvidenceStatistic) or isinstance(member, Ensemble):
         raise StatisticError(
             f"members must be statistics of single images in TensorFlow operations. Received: {name!r}"

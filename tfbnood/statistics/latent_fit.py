@@ -56,8 +56,8 @@ class LatentFit(Statistic):
         latents = self._encode(images).reshape(len(images), -1).astype(np.float64)
         values = _projected(latents, self.projections, self.seed)
         scores = np.empty(len(images))
-        random = np.random.RandomState(self.seed)
-        for group in companion_groups(len(images), min(self.group_size, len(images)), random):
+        size = min(self.group_size, len(images))
+        for group in companion_groups(len(images), size, seed=self.seed).numpy()[0]:
             scores[group] = _distance_from_normal(values[group]).mean()
         return scores
 

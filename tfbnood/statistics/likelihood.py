@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood._core.sampling import sample_of
+from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.scoring.evidence import Evidence
 from tfbnood.statistics.base import EvidenceStatistic
-from tfbnood.statistics.several_models import _LogProb
 
 __all__ = ["Complexity", "LogProb", "TPerm", "png_bits"]
 
@@ -53,7 +53,8 @@ class TPerm(EvidenceStatistic):
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
-        log_probs = _LogProb(model)(sample_of(reference, self.reference_images))
+        log_prob = compile_log_prob(model, self.image_shape_)
+        log_probs = log_prob(sample_of(reference, self.reference_images), "log p")
         self.sorted_ = np.sort(log_probs)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:

@@ -4,27 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood._core.batching import map_batches
 from tfbnood.errors import StatisticError
-from tfbnood.scoring.conditional import frozen_log_prob
+from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.statistics.base import Statistic
 
 __all__ = ["LikelihoodRatio", "Waic"]
-
-
-class _LogProb:
-    """Log-likelihoods of any number of images in nats, evaluation mode."""
-
-    def __init__(self, model: Any):
-        self._frozen = frozen_log_prob(model)
-
-    def __call__(self, images: np.ndarray, progress: bool = False) -> np.ndarray:
-        return map_batches(
-            lambda batch: self._frozen(batch, False),
-            images,
-            description="log p",
-            progress=progress,
-        ).astype(np.float64)
 
 
 class _SeveralModels(Statistic):
@@ -36,11 +20,11 @@ class _SeveralModels(Statistic):
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        self._members = [_LogProb(one) for one in model]
+        self._members = [compile_log_prob(one, self.image_shape_) for one in model]
 
     def _log_probs(self, images: np.ndarray) -> np.ndarray:
         """Log-likelihoods, `[models, n]`."""
-        return np.stack([member(images, self._progress) for member in self._members])
+        return np.stack([member(images, "log p") for member in self._members]).astype(np.float64)
 
 
 class Waic(_SeveralModels):

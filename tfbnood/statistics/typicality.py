@@ -6,24 +6,14 @@ import numpy as np
 
 from tfbnood._core.sampling import sample_of
 from tfbnood.errors import StatisticError
+from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.scoring.conditional import companion_groups
 from tfbnood.statistics.base import Statistic
-from tfbnood.statistics.several_models import _LogProb
 
 __all__ = ["Typicality"]
 
 
-class _LikelihoodStatistic(Statistic):
-    """A statistic of log p(x)."""
-
-    def _fit(self, model: Any, reference: np.ndarray) -> None:
-        self._restore(model)
-
-    def _restore(self, model: Any) -> None:
-        self._log_prob = _LogProb(model)
-
-
-class Typicality(_LikelihoodStatistic):
+class Typicality(Statistic):
     """|mean of −log p over a group − entropy|: is the group as surprising as in-distribution groups are?
 
     Scope "batch": images are shuffled into groups, and every image has its group's value.
@@ -56,14 +46,17 @@ class Typicality(_LikelihoodStatistic):
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
-        self.entropy_ = -float(self._log_prob(sample_of(reference, self.reference_images)).mean())
+        some = sample_of(reference, self.reference_images)
+        self.entropy_ = -float(self._log_prob(some).mean(dtype=np.float64))
+
+    def _restore(self, model: Any) -> None:
+        self._log_prob = compile_log_prob(model, self.image_shape_)
 
     def _score(self, images: np.ndarray) -> np.ndarray:
-        surprise = -self._log_prob(images, self._progress)
+        surprise = -self._log_prob(images, "log p").astype(np.float64)
         # Fewer images than a group are one smaller group: repeating them would not add evidence.
         size = min(self.group_size, len(images))
         scores = np.empty(len(images))
-        random = np.random.RandomState(self.seed)
-        for group in companion_groups(len(images), size, random):
+        for group in companion_groups(len(images), size, seed=self.seed).numpy()[0]:
             scores[group] = abs(surprise[group].mean() - self.entropy_)
         return scores

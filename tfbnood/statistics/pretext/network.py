@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
+from tfbnood._core.progress import bar
 from tfbnood.data.pseudo import pseudo_outliers
 
 __all__ = []
@@ -30,7 +30,6 @@ def train_network(
     steps: int,
     width: int,
     seed: int,
-    progress: bool,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Kernel and bias of every layer of a network that has learned to tell these kinds."""
     network = make_network(reference.shape[1:], width, 1 + len(kinds), seed)
@@ -39,13 +38,11 @@ def train_network(
     train = training_step(network, steps)
     labels = tf.repeat(tf.range(1 + len(kinds)), count)
     random = np.random.RandomState(seed)
-    hidden = None if progress else True  # None: on anything but a terminal
-    description = f"training pretext, {len(kinds)} kinds"
-    for _ in tqdm(range(steps), description, unit="step", disable=hidden):
+    for _ in bar(range(steps), f"training pretext, {len(kinds)} kinds", unit="step"):
         images = reference[random.randint(len(reference), size=count)]
         spoiled = pseudo_outliers(images, seed=random.randint(2**31), kinds=kinds)
         train(tf.constant(np.concatenate([images, *spoiled.values()])), labels)
-    return folded(network)
+    return fold_batch_norm(network)
 
 
 def widths(width: int) -> tuple[int, ...]:
@@ -91,7 +88,7 @@ def training_step(network: keras.Model, steps: int) -> Any:
     return step
 
 
-def folded(network: keras.Model) -> list[tuple[np.ndarray, np.ndarray]]:
+def fold_batch_norm(network: keras.Model) -> list[tuple[np.ndarray, np.ndarray]]:
     """Kernel and bias of every layer, the batch normalisations as part of the convolutions before them."""
     parts = []
     layers = iter(network.layers)

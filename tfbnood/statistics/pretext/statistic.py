@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbnood._core.batching import map_batches
 from tfbnood._core.sampling import sample_of
 from tfbnood.data.pseudo import ALL_KINDS, KINDS
 from tfbnood.errors import StatisticError
+from tfbnood.scoring.compiled import compile_rows
 from tfbnood.scoring.evidence import Evidence
 from tfbnood.statistics.base import EvidenceStatistic
 from tfbnood.statistics.pretext.network import STRIDES, scaled, train_network, widths
@@ -79,9 +79,7 @@ class Pretext(EvidenceStatistic):
         layers = [
             layer
             for kinds in self._lessons
-            for layer in train_network(
-                reference, kinds, self.steps, self.width, self.seed, self._progress
-            )
+            for layer in train_network(reference, kinds, self.steps, self.width, self.seed)
         ]
         # Bytes: what they round off is far below the networks' own doubts, and detectors are to be small.
         kernels, scales = zip(*(as_bytes(kernel) for kernel, _ in layers), strict=True)
@@ -95,12 +93,12 @@ class Pretext(EvidenceStatistic):
 
     def _fit_features(self, images: np.ndarray) -> None:
         """Where the features of in-distribution images lie."""
-        features = map_batches(
+        self.prepare()
+        features_of = compile_rows(
             lambda batch: tf.stack([one for one, _ in self._outputs(batch)], axis=1),
-            images,
-            description="pretext of reference images",
-            progress=self._progress,
+            self.image_shape_,
         )
+        features = features_of(images, "pretext of reference images")
         centres, whitening = zip(*map(_whitening, features.transpose(1, 0, 2)), strict=True)
         self.centres_ = np.stack(centres).astype(np.float32)
         self.whitening_ = np.stack(whitening).astype(np.float32)
@@ -119,8 +117,7 @@ class Pretext(EvidenceStatistic):
     def _outputs(self, images: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """By network its features, the means of the last convolution's channels, and the kinds' log probabilities."""
         kernels, scales = _Reader(self._large("weights_")), _Reader(self._large("scales_"))
-        # One row more, dropped below: in an export, TensorFlow's fused convolution fails on an empty request.
-        images = tf.pad(scaled(images), [[0, 1], [0, 0], [0, 0], [0, 0]])
+        images = scaled(images)
         outputs = []
         for kinds in self._lessons:
             hidden, before = images, self.image_shape_[-1]
@@ -131,7 +128,7 @@ class Pretext(EvidenceStatistic):
             features, classes = tf.reduce_mean(hidden, axis=(1, 2)), 1 + len(kinds)
             logits = tf.matmul(features, kernels.take(before, classes))
             logits = logits * scales.take(classes) + scales.take(classes)
-            outputs.append((features[:-1], tf.nn.log_softmax(logits)[:-1]))
+            outputs.append((features, tf.nn.log_softmax(logits)))
         return outputs
 
     def _distance(self, features: list[tf.Tensor]) -> tf.Tensor:
