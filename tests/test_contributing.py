@@ -34,8 +34,8 @@ def extended(tmp_path_factory):
     shutil.copytree(ROOT / "tfbnood", package, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ("models/halves.py", "statistics/contrast.py"):
         (package / path).write_text(block(f"`tfbnood/{path}`"), encoding="utf-8")
-    presets, models = package / "models" / "presets.py", package / "models" / "registry.py"
-    insert(presets, r"^GREY, .*\n", "\n\n" + block("`tfbnood/models/presets.py`"))
+    presets, models = package / "_core" / "presets.py", package / "models" / "registry.py"
+    insert(presets, r"^GREY, .*\n", "\n\n" + block("`tfbnood/_core/presets.py`"))
     insert(presets, r"^PRESETS.*\n    \{\n", block("an entry of `PRESETS`"))
     insert(models, r"^MODELS.*\{\n", block("an entry of `MODELS`"))
     insert(

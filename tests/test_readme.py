@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tfbnood._core.presets import PRESETS, Preset, RealNVPConfig
 from tfbnood.cli import parser as cli
 from tfbnood.data.sets import load
 from tfbnood.models import base
-from tfbnood.models.presets import PRESETS, Preset, RealNVPConfig
 from tfbnood.tuning import trials as tuning_trials
 
 ROOT = Path(__file__).resolve().parents[1]

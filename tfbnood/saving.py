@@ -19,12 +19,12 @@ from typing import Any
 import keras
 import numpy as np
 
+import tfbnood.models  # noqa: F401 (registers our classes with Keras)
 from tfbnood import statistics
 from tfbnood._core.files import atomic_folder, file_sha256, restore_folder, writing
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.conformal import Calibration
 from tfbnood.errors import DataError, SavedDetectorError, TfbnoodError
-from tfbnood.models.registry import MODELS, model_class
 from tfbnood.statistics.base import Statistic
 
 __all__ = ["FORMAT", "Parts", "load", "load_model", "save"]
@@ -121,8 +121,6 @@ def load(folder: str | os.PathLike) -> Parts:
 
 def load_model(path: str | os.PathLike) -> keras.Model:
     """Loads a `.keras` file, of one of our models or of a registered one."""
-    for name in MODELS:  # Importing a class registers it with Keras.
-        model_class(name)
     try:
         _check_unpacked_size(pathlib.Path(path))
         return keras.models.load_model(path)

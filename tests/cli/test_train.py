@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from tfbnood._core.presets import PRESETS
 from tfbnood.cli import main
 from tfbnood.cli.parser import make_parser
-from tfbnood.models.presets import PRESETS
 from tfbnood.models.registry import MODELS
 
 LINE = "train --data digits --model vae --preset tiny --steps 1 --batch-size 8 --out"
@@ -23,7 +23,11 @@ def test_help_lists_the_options(capsys):
     assert [name for name in MODELS if name not in text] == []
 
 
-@pytest.mark.parametrize("model", MODELS)
+def test_every_model_has_presets():
+    assert set(PRESETS) == set(MODELS)
+
+
+@pytest.mark.parametrize("model", PRESETS)
 def test_every_model_and_preset_is_a_choice(model):
     for preset in PRESETS[model]:
         arguments = make_parser().parse_args([*TRAIN, "x", "--model", model, "--preset", preset])

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import tfbnood
 from tfbnood.errors import DataError, NotCalibratedError, StatisticError
-from tfbnood.export.write import export
 
 OUTPUTS = {"score", "p_value", "is_ood", "bits_per_dim", "valid"}
 
@@ -283,7 +282,7 @@ def test_versions_count_up_and_a_killed_export_leaves_none(detector, tmp_path):
     rests = [path for path in base.iterdir() if path.name != "7"]
     assert len(rests) == 1
     assert rests[0].name.startswith(".partial-")  # no integer: no server looks at it
-    assert export(detector, base).name == "8"
+    assert detector.export(base).name == "8"
     assert sorted(path.name for path in base.iterdir()) == ["7", "8"]
 
 
@@ -293,7 +292,7 @@ def test_a_failing_export_leaves_nothing(detector, tmp_path, monkeypatch):
 
     monkeypatch.setattr("tfbnood.export.write._write_extras", fail)
     with pytest.raises(OSError, match="no space"):
-        export(detector, tmp_path / "digits")
+        detector.export(tmp_path / "digits")
     assert not list((tmp_path / "digits").iterdir())
 
 

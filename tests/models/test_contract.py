@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfbnood._core.presets import PRESETS
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models import VAE, LikelihoodModel, PixelCNN, RealNVP
-from tfbnood.models.presets import PRESETS
 
 SMALL = {
     "realnvp": lambda **k: RealNVP((8, 8, 1), channels=4, blocks=1, **k),

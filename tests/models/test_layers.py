@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfbnood.models.layers import BatchNormalization, ResidualBlock, WeightNormConv2D
@@ -71,3 +72,35 @@ def test_layers_come_back_from_their_configuration():
     ):
         again = type(layer).from_config(layer.get_config())
         np.testing.assert_array_equal(layer(INPUTS), again(INPUTS))
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_training_mode_is_that_of_keras_values_gradients_and_moving_moments(trainable):
+    random = np.random.default_rng(0)
+    inputs = tf.constant(3 + 2 * random.normal(size=(4, 5, 6, 3)), tf.float32)
+    target = tf.constant(random.normal(size=(4, 5, 6, 3)), tf.float32)
+    found = []
+    for kind in (BatchNormalization, keras.layers.BatchNormalization):
+        layer = kind(momentum=0.9, epsilon=1e-5)
+        layer.build(inputs.shape)
+        layer.gamma.assign([0.5, 1.0, 2.0])
+        layer.trainable = trainable
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, training=True)
+            loss = tf.reduce_sum(target * outputs**2)
+        gradient = tape.gradient(loss, inputs)
+        found.append((outputs, gradient, layer.moving_mean.numpy(), layer.moving_variance.numpy()))
+    for own, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-4, atol=1e-4)
+    assert (found[0][2] != 0).all() == trainable
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (4, 7, 3)])
+def test_training_mode_of_other_ranks_is_that_of_keras(shape):
+    inputs = tf.constant(np.random.default_rng(0).normal(size=shape), tf.float32)
+    own, expected = (
+        kind(momentum=0.9, epsilon=1e-5)(inputs, training=True)
+        for kind in (BatchNormalization, keras.layers.BatchNormalization)
+    )
+    np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)

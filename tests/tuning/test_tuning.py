@@ -23,6 +23,7 @@ from faults import fill, make_read_only, mounted
 
 from tfbnood import tuning
 from tfbnood._core.files import write_json
+from tfbnood._core.presets import PRESETS
 from tfbnood.cli import parser as cli
 from tfbnood.data.pools import mix
 from tfbnood.data.pseudo import pseudo_outliers
@@ -30,7 +31,6 @@ from tfbnood.data.sets import Dataset, load
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.metrics import auroc
 from tfbnood.models import LikelihoodModel, registry
-from tfbnood.models.presets import PRESETS
 from tfbnood.saving import load_model
 from tfbnood.statistics.registry import get
 from tfbnood.tuning import run as tuning_run

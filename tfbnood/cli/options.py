@@ -3,9 +3,8 @@
 import argparse
 from typing import Any
 
+from tfbnood._core.presets import PRESETS
 from tfbnood.cli import values
-from tfbnood.models.presets import PRESETS
-from tfbnood.models.registry import MODELS
 
 __all__ = [
     "as_json",
@@ -37,7 +36,7 @@ def data_dir(command: argparse.ArgumentParser) -> None:
 def model(command: argparse.ArgumentParser) -> None:
     """Which likelihood model."""
     command.add_argument(
-        "--model", choices=tuple(MODELS), default="realnvp", help="(default: realnvp)"
+        "--model", choices=tuple(PRESETS), default="realnvp", help="(default: realnvp)"
     )
 
 

@@ -1,25 +1,20 @@
-"""Likelihood models with batch normalisation; each is a `keras.Model`.
-
-The classes are those of the registry and are loaded on first use: the shell asks for names without TensorFlow.
-"""
+"""Likelihood models with batch normalisation; each is a `keras.Model`, found by the registry."""
 
 from typing import Any
 
+from tfbnood.models.base import LikelihoodModel
 from tfbnood.models.registry import MODELS, model_class
 
-_NAMES = {str(home).rpartition(":")[2]: name for name, home in MODELS.items()}
+# Importing a class registers it with Keras: after `import tfbnood.models`, `keras.models.load_model` knows them all.
+_CLASSES = {model_class(name).__name__: model_class(name) for name in MODELS}
 
-__all__ = ["LikelihoodModel", *_NAMES]
+__all__ = ["LikelihoodModel", *_CLASSES]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LikelihoodModel":
-        from tfbnood.models.base import LikelihoodModel
-
-        return LikelihoodModel
-    if name not in _NAMES:
+    if name not in _CLASSES:
         raise AttributeError(f"module 'tfbnood.models' has no attribute {name!r}")
-    return model_class(_NAMES[name])
+    return _CLASSES[name]
 
 
 def __dir__() -> list[str]:

@@ -12,9 +12,10 @@ from tqdm import tqdm
 
 from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
+from tfbnood._core.presets import preset
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models.noise import Noise, scoring_noise, training_noise
-from tfbnood.models.presets import preset
+from tfbnood.models.optimizer import Adam
 
 __all__ = ["LikelihoodModel"]
 
@@ -212,7 +213,7 @@ class LikelihoodModel(keras.Model):
         """
         if optimizer is None:
             # The loss is a sum over pixels: norms in the hundreds are outliers, tens are usual.
-            optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=100.0)
+            optimizer = Adam(1e-3, global_clipnorm=100.0)
         super().compile(optimizer=optimizer, jit_compile=jit_compile, **kwargs)
         # Made now and not inside the first step, whose graph would otherwise be traced twice.
         self.optimizer.build(self.trainable_variables)

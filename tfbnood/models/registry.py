@@ -1,4 +1,4 @@
-"""The one list of likelihood models: training, tuning and the shell read it."""
+"""The one list of likelihood models: training and tuning read it."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "model_class"]
 
-# By name: module and class, imported when asked for, so that the shell knows the names without TensorFlow. A class
-# itself may be a value too.
+# By name: module and class. A class itself may be a value too.
 MODELS: dict[str, Any] = {
     "realnvp": "tfbnood.models.real_nvp:RealNVP",
     "vae": "tfbnood.models.vae:VAE",

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from tfbnood.errors import StatisticError
+from tfbnood.models.layers import BatchNormalization
 
 __all__ = ["Moments", "Rule", "along_axis", "batch_normalizations", "ruled", "untraced"]
 
@@ -30,6 +31,7 @@ class _Block:
         self.rule = rule
         self.graph = _function_graph()
         self.asked: set[int] = set()
+        self.refusal: str | None = None
 
 
 _open: contextvars.ContextVar[_Block | None] = contextvars.ContextVar("tfbnood_rule", default=None)
@@ -53,6 +55,11 @@ def ruled(model: Any, rule: Rule) -> Iterator[None]:
     try:
         with keras.StatelessScope():
             yield
+    except Exception as error:
+        if block.refusal is None:
+            raise
+        # Keras and autograph wrap what is raised inside a layer in errors of their own.
+        raise StatisticError(block.refusal) from error
     finally:
         _open.reset(token)
     layers = batch_normalizations(model)
@@ -109,10 +116,11 @@ def along_axis(layer: Any, vector: Any, inputs: tf.Tensor) -> tf.Tensor:
 def _check_graph(block: _Block, layer: Any) -> None:
     """A `tf.function` inside the model keeps its first trace: with a rule in it, every later call would be wrong."""
     if _function_graph() is not block.graph:
-        raise StatisticError(
+        block.refusal = (
             "log_prob must not run batch normalisation inside a tf.function of its own, whose trace would keep these "
             f"moments: remove the decorator, tfbnood compiles log_prob itself. Received: one around {layer.name}"
         )
+        raise StatisticError(block.refusal)
 
 
 def _function_graph() -> Any:
@@ -129,4 +137,6 @@ def _function_graph() -> Any:
     return graph
 
 
-keras.layers.BatchNormalization.call = _hooked(keras.layers.BatchNormalization.call)
+# Ours has a `call` of its own, which must not pass a rule by.
+for _layer in (keras.layers.BatchNormalization, BatchNormalization):
+    _layer.call = _hooked(_layer.call)

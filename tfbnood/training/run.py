@@ -21,12 +21,13 @@ import keras
 import numpy as np
 
 from tfbnood._core.files import atomic_path, write_json
+from tfbnood._core.presets import preset as named_preset
 from tfbnood._core.provenance import array_sha256, machine, versions
 from tfbnood._core.runs import RunFolder
 from tfbnood.data.sets import Dataset
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.models import LikelihoodModel
-from tfbnood.models.presets import preset as named_preset
+from tfbnood.models.optimizer import Adam
 from tfbnood.models.registry import model_class
 from tfbnood.training.reporter import Reporter
 from tfbnood.training.schedule import ConstantThenDecay
@@ -228,7 +229,7 @@ def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
         settings["preset"], tuple(settings["image_shape"]), seed=settings["seed"]
     )
     network.compile(
-        keras.optimizers.Adam(
+        Adam(
             ConstantThenDecay(settings["learning_rate"], settings["steps"]), global_clipnorm=100.0
         ),
         jit_compile=settings["jit"],

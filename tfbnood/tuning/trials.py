@@ -16,9 +16,11 @@ import numpy as np
 from tqdm import tqdm
 
 from tfbnood._core.files import atomic_path
+from tfbnood._core.presets import SEARCHED
+from tfbnood._core.presets import preset as named_preset
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.models import LikelihoodModel
-from tfbnood.models.presets import preset as named_preset
+from tfbnood.models.optimizer import Adam
 from tfbnood.models.registry import model_class
 from tfbnood.statistics.base import Statistic
 from tfbnood.training.schedule import ConstantThenDecay
@@ -29,19 +31,6 @@ __all__ = ["OBJECTIVES", "SEARCHED", "HyperModel", "Study", "Trial", "run_trial"
 
 OBJECTIVES: Mapping[str, str] = MappingProxyType({"val_bits_per_dim": "min", "pseudo_auroc": "max"})
 """What a search may go for, and in which direction."""
-
-SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
-    {
-        "realnvp": MappingProxyType({"channels": (0.5, 0.75, 1, 1.5), "blocks": (0.5, 1, 2)}),
-        "vae": MappingProxyType(
-            {"channels": (0.5, 0.75, 1, 1.5), "latents": (0.5, 1, 2), "bottleneck": (0.5, 1, 2)}
-        ),
-        "pixelcnn": MappingProxyType(
-            {"filters": (0.5, 0.75, 1, 1.5), "blocks": (1, 2), "dropout": (0, 0.5, 1)}
-        ),
-    }
-)
-"""By model, the sizes that are searched, as multiples of the preset's; the others stay as they are."""
 
 _LEARNING_RATES = (3e-4, 3e-3)
 _BATCH_SIZES = (32, 64, 128)
@@ -82,7 +71,7 @@ class HyperModel(keras_tuner.HyperModel):
 
     def declare_hyperparameters(self, hp: Any) -> None:
         """Puts the space into `hp`, a `keras_tuner.HyperParameters`."""
-        for field, factors in SEARCHED[self.name].items():
+        for field, factors in SEARCHED.get(self.name, {}).items():
             size = getattr(self.preset.config, field)
             hp.Choice(field, _multiples(size, factors), default=size)
         hp.Float("learning_rate", *_LEARNING_RATES, sampling="log", default=1e-3)
@@ -91,7 +80,7 @@ class HyperModel(keras_tuner.HyperModel):
     def network(self, hp: Any) -> LikelihoodModel:
         """Makes the model of these sizes, not compiled."""
         self.declare_hyperparameters(hp)
-        sizes = {field: hp.get(field) for field in SEARCHED[self.name]}
+        sizes = {field: hp.get(field) for field in SEARCHED.get(self.name, {})}
         config = dataclasses.replace(self.preset.config, **sizes)
         return model_class(self.name)(
             image_shape=self.image_shape, seed=self.seed, **dataclasses.asdict(config)
@@ -100,7 +89,7 @@ class HyperModel(keras_tuner.HyperModel):
     def build(self, hp: Any) -> LikelihoodModel:
         """Makes the model, compiled with a constant learning rate."""
         network = self.network(hp)
-        network.compile(keras.optimizers.Adam(hp.get("learning_rate"), global_clipnorm=100.0))
+        network.compile(Adam(hp.get("learning_rate"), global_clipnorm=100.0))
         return network
 
     def fit(self, hp: Any, model: LikelihoodModel, *args: Any, **kwargs: Any) -> Any:
@@ -274,11 +263,7 @@ def _network(study: Study, number: int, hp: Any, continues: int | None) -> Likel
             return keras.models.load_model(study.checkpoint(earlier))
     network = study.hypermodel.network(hp)
     steps = study.epochs * study.steps_an_epoch(hp.get("batch_size"))
-    network.compile(
-        keras.optimizers.Adam(
-            ConstantThenDecay(hp.get("learning_rate"), steps), global_clipnorm=100.0
-        )
-    )
+    network.compile(Adam(ConstantThenDecay(hp.get("learning_rate"), steps), global_clipnorm=100.0))
     return network
 
 

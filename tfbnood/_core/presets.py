@@ -1,6 +1,7 @@
 """Model sizes as frozen data.
 
-`paper-*` are the paper's, for accelerators; `cpu-*` train on two cores; `tiny` is for 8×8 images.
+Without TensorFlow, so that the shell knows them at once. `paper-*` are the paper's, for accelerators; `cpu-*` train
+on two cores; `tiny` is for 8×8 images.
 """
 
 import dataclasses
@@ -9,7 +10,15 @@ from types import MappingProxyType
 
 from tfbnood.errors import TfbnoodError
 
-__all__ = ["PRESETS", "PixelCNNConfig", "Preset", "RealNVPConfig", "VAEConfig", "preset"]
+__all__ = [
+    "PRESETS",
+    "SEARCHED",
+    "PixelCNNConfig",
+    "Preset",
+    "RealNVPConfig",
+    "VAEConfig",
+    "preset",
+]
 
 GREY, COLOUR, SMALL = (28, 28, 1), (32, 32, 3), (8, 8, 1)
 
@@ -97,6 +106,20 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
         ),
     }
 )
+
+
+SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
+    {
+        "realnvp": MappingProxyType({"channels": (0.5, 0.75, 1, 1.5), "blocks": (0.5, 1, 2)}),
+        "vae": MappingProxyType(
+            {"channels": (0.5, 0.75, 1, 1.5), "latents": (0.5, 1, 2), "bottleneck": (0.5, 1, 2)}
+        ),
+        "pixelcnn": MappingProxyType(
+            {"filters": (0.5, 0.75, 1, 1.5), "blocks": (1, 2), "dropout": (0, 0.5, 1)}
+        ),
+    }
+)
+"""By model, the sizes that are searched, as multiples of the preset's; the others stay as they are."""
 
 
 def preset(model: str, name: str) -> Preset:
