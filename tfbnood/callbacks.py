@@ -14,7 +14,7 @@ from tfbnood._core.sampling import halves, take
 from tfbnood.errors import StatisticError
 from tfbnood.evaluation.protocol import checked_outliers
 from tfbnood.metrics import auroc
-from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.base import EvidenceStatistic, Statistic
 from tfbnood.statistics.registry import get
 
 __all__ = ["OodEvaluation"]
@@ -112,12 +112,13 @@ class OodEvaluation(keras.callbacks.Callback):
     def _up_to_date(self) -> Statistic:
         """The statistic fitted to the present weights.
 
-        One that learned nothing from them is kept, since its compiled functions read the present variables; a new
-        one would be traced again in every epoch.
+        One that learned nothing from them and reads the present variables is kept: a new one would be traced again in
+        every epoch.
         """
         if self._fitted is None or self.statistic.needs_model:
             fitted = self._fit()
-            if self._fitted is None or not _same_state(self._fitted, fitted):
+            frozen = isinstance(fitted, EvidenceStatistic)  # to the weights that it was fitted to
+            if self._fitted is None or frozen or not _same_state(self._fitted, fitted):
                 self._fitted = fitted
         return self._fitted
 

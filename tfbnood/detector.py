@@ -20,6 +20,7 @@ from tfbnood.calibration.conformal import (
 )
 from tfbnood.errors import DataError, NotCalibratedError
 from tfbnood.scoring.compiled import compile_log_prob
+from tfbnood.scoring.frozen import freeze
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
 __all__ = ["BatchTest", "Detection", "Detector"]
@@ -103,6 +104,8 @@ class Detector:
         progress: show a bar on a terminal: "auto" trains small networks of its own, for some minutes on many images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
+    The detector keeps to the weights that the model has now: training it further calls for a new one.
+
     Attributes:
         about: where the model comes from, as JSON-safe values; saved with the detector and shown in results.
 
@@ -150,6 +153,7 @@ class Detector:
             397
         """
         images = as_images(images, self.image_shape, name="held-out images")
+        self._check_model()
         self.calibration = calibrate(
             self.statistic, images, group_sizes=group_sizes, progress=progress
         )
@@ -277,6 +281,7 @@ class Detector:
         """
         from tfbnood import saving
 
+        self._check_model()
         saving.save(
             folder,
             model=self.model,
@@ -303,9 +308,10 @@ class Detector:
         """
         from tfbnood.export.write import export
 
+        self._check_model()
         return export(
             base,
-            model=self.model,
+            model=freeze(self.model),
             statistic=self.statistic,
             calibration=self.calibration,
             about=self.about,
@@ -335,6 +341,10 @@ class Detector:
         detector.about = parts.about
         detector.reference = None
         return detector
+
+    def _check_model(self) -> None:
+        if isinstance(self.statistic, EvidenceStatistic):
+            self.statistic.check_unchanged()
 
     def _calibrated(self, method: str) -> Calibration:
         if self.calibration is None:

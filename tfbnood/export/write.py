@@ -52,7 +52,7 @@ def export(
 
     Args:
         base: the model base, e.g. `savedmodels/fashion`; made if it is not there.
-        model: of the detector.
+        model: of the detector; frozen, its weights are constants of the export.
         statistic: fitted, of single images in TensorFlow operations, such as "auto".
         calibration: of the statistic.
         about: what the detector says of itself.

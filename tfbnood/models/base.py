@@ -1,6 +1,7 @@
 """What every likelihood model is: a `keras.Model` whose one primitive is `log p(images)`."""
 
 import abc
+import contextlib
 import dataclasses
 import math
 from typing import Any, ClassVar
@@ -8,6 +9,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from tqdm import tqdm
 
 from tfbnood._core.batching import map_batches
@@ -111,8 +113,9 @@ class LikelihoodModel(keras.Model):
             TensorShape([2])
         """
         images = self._checked(images)
-        # The scope catches the updates of the moving moments and drops them.
-        with keras.StatelessScope():
+        # The scope catches the updates of the moving moments and drops them. One that is open already does so too, and
+        # may have other values for the weights.
+        with contextlib.nullcontext() if in_stateless_scope() else keras.StatelessScope():
             return self._log_prob(images, training, scoring_noise(seed))
 
     def bits_per_dim(

@@ -1,4 +1,4 @@
-"""Functions of a model that are compiled once per model, and in which no variable changes."""
+"""Models that do not change while they are asked: functions compiled once per model, and frozen weights."""
 
 import threading
 import weakref
@@ -6,9 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-__all__ = ["frozen_log_prob", "once_per_model"]
+__all__ = ["FrozenModel", "freeze", "frozen_log_prob", "once_per_model"]
+
+# Larger weights stay variables: a graph with constants is copied several times while it is optimised.
+_MOST_BYTES = 64_000_000
 
 
 def once_per_model(trace: Callable) -> Callable:
@@ -44,3 +48,61 @@ def frozen_log_prob(model: Any, images: tf.Tensor, training: bool) -> tf.Tensor:
     """
     with keras.StatelessScope():
         return model.log_prob(images, training=training)
+
+
+class FrozenModel:
+    """`model.log_prob` with the weights as they are now, as constants.
+
+    One function holds them and is called wherever they are read, so that a graph, and an export, has them once. What
+    depends on them alone, such as a normalised kernel, is then computed when the graph is optimised and not in every
+    call, and no function has hundreds of arguments.
+
+    Attributes:
+        unfrozen: the model.
+        image_shape: the model's, if it says one.
+    """
+
+    def __init__(self, model: Any):
+        self.unfrozen = model
+        self.image_shape = getattr(model, "image_shape", None)
+        self._variables = list(model.variables)
+        self._values = values = [variable.numpy() for variable in self._variables]
+        self._weights = tf.function(
+            lambda: [tf.constant(value) for value in values], input_signature=[], autograph=False
+        )
+
+    def log_prob(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Log-likelihoods in nats, `[n]`."""
+        state = list(zip(self._variables, self._weights(), strict=True))
+        with keras.StatelessScope(state_mapping=state):
+            return self.unfrozen.log_prob(images, training=training)
+
+    @property
+    def is_current(self) -> bool:
+        """False once the model has been trained on."""
+        return all(
+            np.array_equal(variable.numpy(), value)
+            for variable, value in zip(self._variables, self._values, strict=True)
+        )
+
+
+# Weak on both sides: a frozen model holds its model.
+_frozen: weakref.WeakKeyDictionary[Any, "weakref.ref[FrozenModel]"] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def freeze(model: Any) -> Any:
+    """A frozen model, the same one for as long as somebody holds it and the weights are the same.
+
+    What has no likelihood, is not of Keras, or is too large for constants stays as it is.
+    """
+    if not (isinstance(model, keras.Model) and callable(getattr(model, "log_prob", None))):
+        return model
+    if sum(np.prod(variable.shape) * 4 for variable in model.variables) > _MOST_BYTES:
+        return model
+    with _lock:
+        known = _frozen[model]() if model in _frozen else None
+        if known is None or not known.is_current:
+            known = FrozenModel(model)
+            _frozen[model] = weakref.ref(known)
+        return known

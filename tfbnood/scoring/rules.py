@@ -38,7 +38,8 @@ _open: contextvars.ContextVar[_Block | None] = contextvars.ContextVar("tfbnood_r
 
 
 def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
-    """Every batch normalisation in a Keras model, stock or ours, however deep."""
+    """Every batch normalisation in a Keras model, stock or ours, however deep, and also in a frozen one."""
+    model = getattr(model, "unfrozen", model)
     layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else []
     return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 
@@ -139,4 +140,4 @@ def _function_graph() -> Any:
 
 # Ours has a `call` of its own, which must not pass a rule by.
 for _layer in (keras.layers.BatchNormalization, BatchNormalization):
-    _layer.call = _hooked(_layer.call)
+    _layer.call = _hooked(_layer.call)  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ from tfbnood._core.progress import showing
 from tfbnood.errors import NotFittedError, StatisticError
 from tfbnood.scoring.compiled import Scorer
 from tfbnood.scoring.evidence import Evidence, Need, widest
+from tfbnood.scoring.frozen import FrozenModel, freeze
 
 __all__ = ["EvidenceStatistic", "Statistic", "scorer_of"]
 
@@ -173,10 +174,20 @@ class EvidenceStatistic(Statistic):
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        self._model = model  # Compiled functions know it only for as long as somebody holds it.
+        # As it is now: what is fitted and calibrated to these weights is not asked with others. Held here, since
+        # compiled functions know it only for as long as somebody does.
+        self._model = freeze(model)
         self._variables: dict[str, tf.Variable] = {}
         self._scorers: dict[bool, Scorer] = {}
         self._lock = threading.RLock()
+
+    def check_unchanged(self) -> None:
+        """Refuses to go with a model that was trained on since the fit: scores are those of the old weights."""
+        if isinstance(self._model, FrozenModel) and not self._model.is_current:
+            raise StatisticError(
+                "the model must be as it was when the detector was fitted: make a new Detector with it. "
+                "Received: a model with other weights"
+            )
 
     def scorer(self, *, likelihood: bool = False) -> Scorer:
         """The compiled function behind the scores, the same one whoever asks.
@@ -205,7 +216,7 @@ class EvidenceStatistic(Statistic):
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         if hasattr(self, "_model"):
-            copied._restore(self._model)
+            copied._restore(getattr(self._model, "unfrozen", self._model))
         return copied
 
 

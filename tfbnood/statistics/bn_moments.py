@@ -68,7 +68,7 @@ class BnMoments(BatchNormStatistic, EvidenceStatistic):
 
         self._restore(model)
         moments_of = compile_rows(
-            lambda images: self._moments(gather(model, "moments", images)), self.image_shape_
+            lambda images: self._moments(gather(self._model, "moments", images)), self.image_shape_
         )
         some = sample_of(reference, self.reference_images, self.seed)
         moments = moments_of(some, f"{self.name} of reference images")

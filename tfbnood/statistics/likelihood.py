@@ -53,7 +53,8 @@ class TPerm(EvidenceStatistic):
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
-        log_prob = compile_log_prob(model, self.image_shape_)
+        self._restore(model)
+        log_prob = compile_log_prob(self._model, self.image_shape_)
         log_probs = log_prob(sample_of(reference, self.reference_images), "log p")
         self.sorted_ = np.sort(log_probs)
 
