@@ -5,13 +5,13 @@ works, and the hash of every file. In a checkout it also has the exported versio
 out, since it is as large as the detector, and `tfbnood export` makes it.
 """
 
-import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from tfbnood._core import shipped
+from tfbnood._core.files import file_sha256
 from tfbnood.detector import Detector
 from tfbnood.errors import SavedDetectorError
 
@@ -95,7 +95,7 @@ def changed_files(folder: pathlib.Path) -> list[str]:
 def file_hashes(folder: pathlib.Path) -> dict[str, str]:
     """SHA-256 of every file below a base but the manifest."""
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): file_sha256(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != "MANIFEST.json"
     }

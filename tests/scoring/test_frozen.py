@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from brought import PlainModel, trained_brought_model
 
 import tfbnood
@@ -23,15 +24,15 @@ def model(request, digits):
 
 
 def test_values_are_the_models_in_both_modes_and_with_moments(model, digits):
-    images = digits.test[:6]
+    images, held = digits.test[:6], freeze(model)
     for training in (False, True):
         np.testing.assert_allclose(
-            frozen_log_prob(freeze(model))(images, training),
+            frozen_log_prob(held)(images, training),
             frozen_log_prob(model)(images, training),
             rtol=1e-5,
         )
     for own, expected in zip(
-        image_moments(freeze(model))(images)[1], image_moments(model)(images)[1], strict=True
+        image_moments(held)(images)[1], image_moments(model)(images)[1], strict=True
     ):
         np.testing.assert_allclose(own, expected, rtol=1e-4, atol=1e-4)
 
@@ -39,7 +40,7 @@ def test_values_are_the_models_in_both_modes_and_with_moments(model, digits):
 def test_no_variable_is_read_or_written(model, digits):
     held = freeze(model)
     function = frozen_log_prob(held).get_concrete_function(digits.test[:2], False)
-    assert function.captured_inputs == []
+    assert all(one.dtype != tf.resource for one in function.captured_inputs)
     assert not function.graph.variables
 
 
@@ -59,7 +60,7 @@ def test_a_trained_model_is_frozen_anew_and_the_old_detector_says_so(digits, tmp
         lambda: detector.calibrate(digits.calibration),
         lambda: detector.export(tmp_path / "base"),
     ):
-        with pytest.raises(StatisticError, match="make a new Detector.*other weights"):
+        with pytest.raises(StatisticError, match=r"make a new Detector.*other weights"):
             work()
 
 
@@ -75,8 +76,6 @@ def test_what_cannot_be_frozen_stays_as_it_is(monkeypatch, digits):
 
 
 def test_a_large_model_is_exported_with_variables(monkeypatch, digits, tmp_path):
-    import tensorflow as tf
-
     monkeypatch.setattr(frozen, "_MOST_BYTES", 10)
     model = trained_brought_model(digits.train)
     detector = tfbnood.Detector(model, "bn_moments", reference=digits.train[:200])

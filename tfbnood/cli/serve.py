@@ -5,8 +5,10 @@ import pathlib
 from typing import Any
 
 from tfbnood._core import shipped
+from tfbnood._core.files import is_base
 from tfbnood.cli import values
 from tfbnood.errors import TfbnoodError
+from tfbnood.serving.standin import BATCH_TIMEOUT_MICROS, MAX_BATCH_SIZE, MAX_ROWS
 
 __all__ = ["add", "run"]
 
@@ -29,7 +31,30 @@ def add(commands: Any) -> None:
     command.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1)")
     command.add_argument("--stand-in", action="store_true", help="use the stand-in in any case")
     command.add_argument(
-        "--merge", action="store_true", help="stand-in: join rows of concurrent requests"
+        "--max-rows",
+        type=values.integer(1),
+        default=MAX_ROWS,
+        metavar="N",
+        help=f"stand-in: rows per request; more are refused (default: {MAX_ROWS})",
+    )
+    command.add_argument(
+        "--merge",
+        action="store_true",
+        help="join rows of concurrent requests (server-side batching)",
+    )
+    command.add_argument(
+        "--max-batch-size",
+        type=values.integer(1),
+        default=MAX_BATCH_SIZE,
+        metavar="N",
+        help=f"with --merge: rows per batch; a larger request is refused (default: {MAX_BATCH_SIZE})",
+    )
+    command.add_argument(
+        "--batch-timeout-micros",
+        type=values.integer(0),
+        default=BATCH_TIMEOUT_MICROS,
+        metavar="N",
+        help=f"with --merge: how long a batch waits for rows of others (default: {BATCH_TIMEOUT_MICROS})",
     )
     command.set_defaults(run=run)
 
@@ -45,13 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
         host=arguments.host,
         stand_in=arguments.stand_in,
         merge=arguments.merge,
+        max_rows=arguments.max_rows,
+        max_batch_size=arguments.max_batch_size,
+        batch_timeout_micros=arguments.batch_timeout_micros,
     )
 
 
 def _served(text: str) -> pathlib.Path:
     """The path to serve, given as such or as the name of a shipped detector."""
-    from tfbnood.serving.launch import is_base
-
     path, names = pathlib.Path(text), shipped.names()
     if not path.exists() and text in names:
         path = shipped.base(text)

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import shlex
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import tempfile
 from typing import NoReturn
 
+from tfbnood._core.files import is_base
 from tfbnood.errors import TfbnoodError
 from tfbnood.serving.model_server_config import new_model_server_config, write_model_server_config
 from tfbnood.serving.standin import BATCH_TIMEOUT_MICROS, MAX_BATCH_SIZE, MAX_ROWS
@@ -132,14 +132,6 @@ def container_command(
         path = _config_file(path, inside="/models")
     command += ["-v", f"{path}:/config/models.config:ro", _IMAGE]
     return [*command, *options, "--model_config_file=/config/models.config"]
-
-
-def is_base(path: pathlib.Path) -> bool:
-    """Whether a folder holds versions: integers with a `saved_model.pb`."""
-    return path.is_dir() and any(
-        re.fullmatch(r"\d+", version.name) and (version / "saved_model.pb").is_file()
-        for version in path.iterdir()
-    )
 
 
 def _bases(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -15,7 +15,7 @@ import numpy as np
 import tfbnood
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
-from tfbnood.statistics.base import EvidenceStatistic, scores_in_one_pass
+from tfbnood.statistics.base import EvidenceStatistic, scorer_of
 
 NAMES = ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm", "pixel_pca", "pixel_knn")
 
@@ -35,9 +35,10 @@ def main() -> None:
         statistic = tfbnood.statistics.get(name).fit(model, images)
         assert isinstance(statistic, EvidenceStatistic)
         fitted.append(statistic)
+    one_pass = scorer_of(fitted)
     ways: dict[str, Callable[[], object]] = {
         "a pass each": lambda: [one.score(images) for one in fitted],
-        "one pass": lambda: scores_in_one_pass(fitted, images),
+        "one pass": lambda: one_pass(images),
     }
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(arguments.turns + 1):

@@ -27,6 +27,7 @@ from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 from tfbnood.data.sets import load
 from tfbnood.metrics import auroc
 from tfbnood.reproduce.kept import kept
+from tfbnood.scoring.evidence import gather
 from tfbnood.statistics.base import EvidenceStatistic
 from tfbnood.statistics.ensemble import Ensemble
 from tfbnood.statistics.normal_scores import normal_scores, tables
@@ -144,13 +145,13 @@ def trained_pretexts(train: np.ndarray, arguments: argparse.Namespace) -> list[l
 
 def points(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
     """Normal scores of every member, `[n, members]`."""
-    return _normal(ensemble.columns(images, progress=True), (ensemble.values_, ensemble.slopes_))
+    return _normal(ensemble.columns(images), (ensemble.values_, ensemble.slopes_))
 
 
 def raw_pretexts(both: list[Pretext], images: np.ndarray) -> np.ndarray:
     """Of both networks together score and distance of features, then scores of ten kinds and of sixteen, `[n, 4]`."""
     ten, sixteen = (
-        map_batches(lambda batch, of=one: of.tensor_columns(of._gather(batch)), images)
+        map_batches(lambda batch, of=one: of.tensor_columns(gather(None, "pixels", batch)), images)
         for one in both
     )
     return np.column_stack([(ten + sixteen) / 2, ten[:, 0], sixteen[:, 0]])

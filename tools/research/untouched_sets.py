@@ -20,7 +20,7 @@ from tfbnood._core.sampling import take
 from tfbnood.data.pools import outlier_set
 from tfbnood.data.sets import Dataset, load
 from tfbnood.metrics import auroc
-from tfbnood.statistics.base import EvidenceStatistic, scores_in_one_pass
+from tfbnood.statistics.base import EvidenceStatistic, scorer_of
 from tfbnood.statistics.ensemble import Ensemble
 
 GREY = ("fashion_mnist", "mnist", "kmnist", "omniglot")
@@ -57,8 +57,10 @@ def compared(
         grid = member.get_config().get("grid")
         statistics[f"{member.name} grid {grid}" if grid else member.name] = member
 
+    one_pass = scorer_of(list(statistics.values()))
+
     def scores(images: np.ndarray) -> np.ndarray:
-        return scores_in_one_pass(list(statistics.values()), take(images, n, 0), progress=True)
+        return one_pass(take(images, n, 0), progress=True)["score"]
 
     known = scores(inliers)
     found = {}

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tfbnood._core.files import version_folders
 from tfbnood.errors import ServingError
 from tfbnood.serving.model_server_config import read_model_server_config
 
@@ -71,19 +72,6 @@ def models_from(path: str | os.PathLike, name: str | None = None) -> list[ModelC
         if not configs:
             raise ServingError(f"{path} has no model {name}")
     return configs
-
-
-def version_folders(base: pathlib.Path) -> dict[int, pathlib.Path]:
-    """The versions of a base: folders named by an integer that hold a `saved_model.pb`."""
-    if not base.is_dir():
-        return {}
-    return {
-        int(folder.name): folder
-        for folder in base.iterdir()
-        if folder.name.isascii()
-        and folder.name.isdecimal()
-        and (folder / "saved_model.pb").is_file()
-    }
 
 
 def _read_config(path: pathlib.Path) -> list[ModelConfig]:
