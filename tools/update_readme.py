@@ -11,9 +11,13 @@ from typing import Any
 
 from tfbnood._core.files import atomic_path
 from tfbnood._core.tables import as_markdown
-from tfbnood.reproduce.beyond import batches_table, deltas_table, statistics_table
+from tfbnood.reproduce.beyond import (
+    make_batches_table,
+    make_deltas_table,
+    make_statistics_table,
+)
 from tfbnood.reproduce.run import read_studies
-from tfbnood.reproduce.tables import table2, title_of
+from tfbnood.reproduce.tables import make_table2, title_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -30,7 +34,9 @@ def texts() -> dict[pathlib.Path, str]:
         ROOT / "README.md": "\n\n".join(
             [
                 "**Ours beside the paper's**, AUROC / average precision, outliers alone:",
-                as_markdown(table2(read_studies(RESULTS / "paper" / "table2.json")).tables[0][1]),
+                as_markdown(
+                    make_table2(read_studies(RESULTS / "paper" / "table2.json")).tables[0][1]
+                ),
                 *_auroc_tables({name: beyond[name] for name in FIRST}),
                 *_false_alarm_lines(),
             ]
@@ -41,7 +47,7 @@ def texts() -> dict[pathlib.Path, str]:
                 "[README](../README.md#how-well-it-works).",
                 *_auroc_tables({name: of for name, of in beyond.items() if name not in FIRST}),
                 "**Δ with mixed moments instead of mixed samples** (r1 = .1, r2 = .9, one draw each where not said):",
-                as_markdown(deltas_table(beyond)),
+                as_markdown(make_deltas_table(beyond)),
                 *_batches_tables(beyond),
                 "**Bits per dimension** in both modes:",
                 _bits_table(beyond),
@@ -68,7 +74,7 @@ def _auroc_tables(beyond: dict[str, Any]) -> list[str]:
     parts = []
     for name, study in beyond.items():
         if "statistics" in study:
-            parts += [f"**{title_of(name)}**", as_markdown(statistics_table(study))]
+            parts += [f"**{title_of(name)}**", as_markdown(make_statistics_table(study))]
     return parts
 
 
@@ -76,7 +82,10 @@ def _batches_tables(beyond: dict[str, Any]) -> list[str]:
     parts = []
     for name, study in beyond.items():
         if "batches" in study:
-            parts += [f"**Whole batches**, {title_of(name)}:", as_markdown(batches_table(study))]
+            parts += [
+                f"**Whole batches**, {title_of(name)}:",
+                as_markdown(make_batches_table(study)),
+            ]
     return parts
 
 

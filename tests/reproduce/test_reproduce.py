@@ -1,4 +1,4 @@
-"""`tfbnood reproduce`: stages that resume, the rival drift test, and the whole run at its smallest scale."""
+"""`tfbnood reproduce`: the whole run at its smallest scale, and what is committed under results/."""
 
 import dataclasses
 import json
@@ -9,82 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfbnood._core.tables import as_html, as_markdown
 from tfbnood.cli import parser as cli
-from tfbnood.data.sets import load
 from tfbnood.errors import TfbnoodError
 from tfbnood.metrics import auroc
 from tfbnood.reproduce import figures as paper_figures
 from tfbnood.reproduce import paper
 from tfbnood.reproduce import tables as paper_tables
-from tfbnood.reproduce.kept import kept
-from tfbnood.reproduce.mmd import mmd, mmd_p_value
-from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.run import read_studies, reproduce
-from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES
-from tfbnood.scoring.evidence import gather
-from tfbnood.statistics.pretext.statistic import Pretext
-
-
-def test_a_finished_stage_is_not_run_again(tmp_path, capsys):
-    calls = []
-
-    def work():
-        calls.append(1)
-        return {"value": len(calls)}
-
-    for _ in range(2):
-        stages = Stages(tmp_path, {"n": 3}, total=2)
-        assert stages.run("one", work) == {"value": 1}
-    assert len(calls) == 1
-    assert "[1/2] one took" in capsys.readouterr().err
-
-
-def test_a_stage_that_fails_leaves_the_finished_ones(tmp_path):
-    def fail():
-        raise KeyboardInterrupt
-
-    stages = Stages(tmp_path, {}, total=2)
-    stages.run("one", lambda: 1)
-    with pytest.raises(KeyboardInterrupt):
-        stages.run("two", fail)
-    (tmp_path / "stages" / ".partial-1-two.json").write_text("{")  # as a kill would leave
-    again = Stages(tmp_path, {}, total=2)
-    assert again.run("one", fail) == 1
-    assert again.run("two", lambda: 2) == 2
-
-
-def test_other_settings_need_another_folder(tmp_path):
-    Stages(tmp_path, {"n": 3}, total=1)
-    with pytest.raises(TfbnoodError, match="out must be a new folder"):
-        Stages(tmp_path, {"n": 4}, total=1)
-
-
-def test_mmd_is_uniform_under_the_null_and_finds_a_shift():
-    digits = load("digits")
-    random = np.random.RandomState(0)
-
-    def p_value(batch):
-        return mmd_p_value(batch, digits.train[:150], permutations=49)
-
-    fresh = [p_value(digits.test[random.permutation(397)[:32]]) for _ in range(40)]
-    assert np.mean(np.array(fresh) <= 0.2) < 0.45
-    assert p_value(255 - digits.test[:32]) == 1 / 50
-
-
-def test_mmd_is_the_mean_of_kernels():
-    random = np.random.RandomState(0)
-    kernel = random.uniform(size=(7, 7))
-    kernel = kernel + kernel.T
-    np.fill_diagonal(kernel, 0)
-    is_test = np.array([1, 1, 1, 0, 0, 0, 0], bool)
-    within = np.mean([kernel[i, j] for i in range(3) for j in range(3) if i != j])
-    others = np.mean([kernel[i, j] for i in range(3, 7) for j in range(3, 7) if i != j])
-    between = kernel[:3, 3:].mean()
-    found = mmd(kernel, np.stack([is_test, ~is_test]))
-    np.testing.assert_allclose(found, within + others - 2 * between)
-
 
 STUDY = dataclasses.replace(
     SCALES["tiny"][0],
@@ -142,6 +74,19 @@ def test_what_is_committed_can_be_read(what):
     assert len(studies) >= (what != "figure2")
 
 
+def test_what_is_committed_counts_as_finished(tmp_path, capsys):
+    out = shutil.copytree(RESULTS, tmp_path / "paper")
+    # Whatever is measured again would fail: there is no such folder of data.
+    found = reproduce("all", out, scale="cpu", n=1000, batches=100, data_dir=str(tmp_path / "no"))
+    said = capsys.readouterr().err
+    assert "…" not in said
+    stages = sum(1 + len(study.stages) for study in SCALES["cpu"])
+    assert f"[{stages}/{stages}]" in said
+    assert len(found) == 11
+    for path in (RESULTS / "stages").iterdir():
+        assert (out / "stages" / path.name).read_bytes() == path.read_bytes()
+
+
 def test_all_is_one_page_in_markdown_and_html(everything):
     out, sections = everything
     markdown, page = (out / "index.md").read_text(), (out / "index.html").read_text()
@@ -157,7 +102,7 @@ def test_all_is_one_page_in_markdown_and_html(everything):
 def test_table_1_is_the_mean_of_the_images_bits(everything):
     out, _ = everything
     bits = results(out, "table1")["bits"]
-    table = paper_tables.table1({"digits_vae": {"bits": bits}}).tables[0][1]
+    table = paper_tables.make_table1({"digits_vae": {"bits": bits}}).tables[0][1]
     assert [line[1] for line in table[1:]] == ["digits", "rotation", "inverted"]
     evaluation, training = (np.mean(bits[mode]["inverted"]) for mode in ("evaluation", "training"))
     expected = [f"{evaluation:.2f}", f"{training:.2f}", f"{training - evaluation:+.2f}", "", ""]
@@ -168,7 +113,7 @@ def test_table_2_puts_the_papers_values_beside_ours(everything):
     out, _ = everything
     found = results(out, "table2")
     renamed = json.loads(json.dumps(found).replace('"inverted"', '"mnist"'))
-    tables = paper_tables.table2({"fashion_mnist_realnvp": renamed}).tables
+    tables = paper_tables.make_table2({"fashion_mnist_realnvp": renamed}).tables
     header, *lines = tables[0][1]
     assert header[2:4] == ["log p (ours)", "log p (paper's)"]
     line = next(line for line in lines if line[1] == "mnist")
@@ -191,7 +136,7 @@ def test_table_2_puts_the_papers_values_beside_ours(everything):
 def test_what_was_not_measured_is_said_so(everything):
     out, _ = everything
     found = {"statistics": results(out, "table2")["statistics"], "waic": None}
-    table = paper_tables.table2({"digits_vae": found}).tables[0][1]
+    table = paper_tables.make_table2({"digits_vae": found}).tables[0][1]
     assert table[1][table[0].index("WAIC (ours)")] == "not measured"
     assert table[1][table[0].index("Δ (ours)")] == "not measured"
 
@@ -204,7 +149,7 @@ def test_table_3_and_figure_3_agree_with_both_modes(everything):
     np.testing.assert_allclose(
         shares["bits"]["inverted"][0], np.mean(bits["evaluation"]["inverted"]), rtol=1e-4
     )
-    figure = paper_figures.figure3({"digits_vae": {"shares": shares}})
+    figure = paper_figures.draw_figure3({"digits_vae": {"shares": shares}})
     drawn = {curve.get_label(): curve for curve in figure.axes[0].get_lines()}
     np.testing.assert_allclose(drawn["rotation"].get_ydata(), shares["bits"]["rotation"])
     assert shares["metrics"]["inverted"]["auroc"][0] == 0.5  # r2 = 0: there is no difference.
@@ -218,12 +163,12 @@ def test_table_4_and_figures_4_and_5_are_of_the_same_samples(everything):
         np.mean(fooled["bits"]["samples"]), fooled["means"]["1.0"][0], rtol=1e-4
     )
     study = {"digits_vae": {"fooled": fooled}}
-    figure = paper_figures.figure4(study)
+    figure = paper_figures.draw_figure4(study)
     scores = np.concatenate([fooled["t_perm"]["digits"], fooled["t_perm"]["samples"]])
     area = auroc(np.arange(len(scores)) >= 60, scores)
     labels = [curve.get_label() for curve in figure.axes[0].get_lines()]
     assert labels[0] == f"samples at T = 1: AUROC {area:.2f}"
-    figure = paper_figures.figure5(study)
+    figure = paper_figures.draw_figure5(study)
     assert len(figure.axes) == 8  # samples alone: real images are not always ours to pass on
     middle = np.median(fooled["bits"]["digits"])
     best = min(fooled["bits"]["samples"], key=lambda value: abs(value - middle))
@@ -233,7 +178,7 @@ def test_table_4_and_figures_4_and_5_are_of_the_same_samples(everything):
 
 def test_figures_1_and_2_draw_the_examples_of_the_text(everything):
     out, _ = everything
-    left, right = paper_figures.figure1({"digits_vae": results(out, "figure1")}).axes
+    left, right = paper_figures.draw_figure1({"digits_vae": results(out, "figure1")}).axes
     assert [one.get_label() for one in left.patches] == ["digits", "rotation", "inverted"]
     for stairs in left.patches:
         np.testing.assert_allclose(stairs.get_data().values.sum(), 1)
@@ -242,7 +187,7 @@ def test_figures_1_and_2_draw_the_examples_of_the_text(everything):
     assert x[gaussian.argmax()] == 0
     assert mixture[gaussian.argmax()] < 1e-9
     np.testing.assert_allclose(np.trapezoid(mixture, x), 1, rtol=1e-6)
-    _, latent = paper_figures.figure2({}).axes
+    _, latent = paper_figures.draw_figure2({}).axes
     for stairs in latent.patches:
         values, edges, _ = stairs.get_data()
         np.testing.assert_allclose((values * np.diff(edges)).sum(), 1)
@@ -263,7 +208,7 @@ def test_beyond_has_every_stage(everything):
     assert "likelihood_ratio" in study["ratio"]["statistics"]
 
 
-def test_it_goes_on_with_what_is_there(everything, capsys, monkeypatch):
+def test_it_resumes_with_what_is_there(everything, capsys, monkeypatch):
     out, _ = everything
     monkeypatch.setitem(SCALES, "tiny", (STUDY,))
     before = (out / "index.md").read_text()
@@ -308,41 +253,11 @@ def test_a_shipped_training_is_not_made_again(tmp_path, monkeypatch):
         asked.append((name, training))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tfbnood.reproduce.work.trained_model", shipped)
+    monkeypatch.setattr("tfbnood.reproduce.reuse.trained_model", shipped)
     with pytest.raises(KeyboardInterrupt):
         reproduce("table1", tmp_path, **OPTIONS)
     wanted = {"data": "digits", "model": "vae", "preset": "tiny", "steps": 120, "seed": 0}
     assert asked == [("digits_vae", {**wanted, "mutation": 0.0})]
-
-
-def test_the_papers_numbers_fit_its_studies():
-    studies = {study.name: study for study in SCALES["paper"]}
-    for table in (paper.TABLE2, paper.TABLE3):
-        for name, sets in table.items():
-            assert list(sets) == list(studies[name].outliers)
-    assert list(studies) == [study.name for study in SCALES["cpu"]]
-    difference = {name: [b - a for a, b in sets.values()] for name, sets in paper.TABLE1.items()}
-    assert all(inliers < 0.2 and outliers > 1 for inliers, outliers in difference.values())
-    assert abs(difference["cifar10_realnvp"][1] - 8.66) < 1e-9  # not the 8.56 that is printed
-
-
-def test_every_stage_is_needed_by_something():
-    needed = {stage for stages in NEEDS.values() for stage in stages}
-    for studies in SCALES.values():
-        assert {stage for study in studies for stage in study.stages} == needed
-
-
-def test_pages_escape_what_they_show(tmp_path):
-    section = Section("a < b", ["x & y"], [("p | q", [["<i>", "a|b"], ["1", "2"]])], "none.png")
-    page = page_as_html("t", [section], tmp_path)
-    assert "<h2>a &lt; b</h2>" in page
-    assert "<th>&lt;i&gt;</th>" in page
-    assert "<img" not in page  # The file is not there.
-    assert "a\\|b" in page_as_markdown("t", [section])
-    assert (
-        as_html([["x"], ["&"]]) == "<table>\n<tr><th>x</th></tr>\n<tr><td>&amp;</td></tr>\n</table>"
-    )
-    assert as_markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
 
 
 def test_wrong_arguments_are_one_line(tmp_path, capsys):
@@ -355,18 +270,3 @@ def test_wrong_arguments_are_one_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("tfbnood: --only must be one of fashion_mnist_realnvp")
     assert error.count("\n") == 1
-
-
-def test_a_kept_statistic_is_fitted_once_for_its_settings_and_images(tmp_path, monkeypatch):
-    images = load("digits").train[:100]
-    first = kept(Pretext(steps=2, width=4), images, tmp_path)
-    kept(Pretext(steps=2, width=4, seed=1), images, tmp_path)
-    kept(Pretext(steps=2, width=4), images[1:], tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
-    monkeypatch.setattr(
-        "tfbnood.statistics.pretext.statistic.train_network", None
-    )  # Training again would fail.
-    again = kept(Pretext(steps=2, width=4), images, tmp_path)
-    np.testing.assert_array_equal(again.score(images), first.score(images))
-    expected = first.tensor_columns(gather(None, "pixels", images))
-    np.testing.assert_array_equal(again.tensor_columns(gather(None, "pixels", images)), expected)

@@ -1,9 +1,43 @@
-"""Processes may share a folder of stages, but not a stage."""
+"""Stages resume after a kill; processes may share a folder of them, but not a stage."""
 
 import pytest
 
 from tfbnood.errors import TfbnoodError
 from tfbnood.reproduce.stages import Stages
+
+
+def test_a_finished_stage_is_not_run_again(tmp_path, capsys):
+    calls = []
+
+    def work():
+        calls.append(1)
+        return {"value": len(calls)}
+
+    for _ in range(2):
+        stages = Stages(tmp_path, {"n": 3}, total=2)
+        assert stages.run("one", work) == {"value": 1}
+    assert len(calls) == 1
+    assert "[1/2] one took" in capsys.readouterr().err
+
+
+def test_a_stage_that_fails_leaves_the_finished_ones(tmp_path):
+    def fail():
+        raise KeyboardInterrupt
+
+    stages = Stages(tmp_path, {}, total=2)
+    stages.run("one", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        stages.run("two", fail)
+    (tmp_path / "stages" / ".partial-1-two.json").write_text("{")  # as a kill would leave
+    again = Stages(tmp_path, {}, total=2)
+    assert again.run("one", fail) == 1
+    assert again.run("two", lambda: 2) == 2
+
+
+def test_other_settings_need_another_folder(tmp_path):
+    Stages(tmp_path, {"n": 3}, total=1)
+    with pytest.raises(TfbnoodError, match="out must be a new folder"):
+        Stages(tmp_path, {"n": 4}, total=1)
 
 
 def test_a_stage_that_another_process_runs_is_refused_and_others_are_not(tmp_path):

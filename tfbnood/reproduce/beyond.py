@@ -11,25 +11,31 @@ from tfbnood.reproduce.studies import CONTAMINATIONS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["batches_table", "deltas_table", "picture", "section", "statistics_table"]
+__all__ = [
+    "draw_shares",
+    "make_batches_table",
+    "make_deltas_table",
+    "make_section",
+    "make_statistics_table",
+]
 
 Studies = Mapping[str, Mapping[str, Any]]
 _SHOWN = ("ensemble", "bn_moments", "bn_delta", "pixel_knn", "log_prob")
 
 
-def section(studies: Studies) -> Section:
+def make_section(studies: Studies) -> Section:
     """All tables."""
-    tables = [("Mixing moments instead of samples: AUROC", deltas_table(studies))]
+    tables = [("Mixing moments instead of samples: AUROC", make_deltas_table(studies))]
     for name, study in studies.items():
         if "statistics" in study:
-            tables.append((f"{name}: AUROC", statistics_table(study)))
+            tables.append((f"{name}: AUROC", make_statistics_table(study)))
         if "batches" in study:
-            tables.append((f"{name}: whole batches", batches_table(study)))
+            tables.append((f"{name}: whole batches", make_batches_table(study)))
     return Section("Beyond the paper", tables=tables)
 
 
-def deltas_table(studies: Studies) -> Table:
-    """Δ with mixed samples and with mixed moments: AUROC, and images a second of samples → moments."""
+def make_deltas_table(studies: Studies) -> Table:
+    """Δ with mixed samples and with mixed moments: AUROC, and images per second of samples → moments."""
     labels = {
         "samples, draws (2, 8)": ("deltas", 0),
         "moments": ("deltas", 1),
@@ -59,7 +65,7 @@ def deltas_table(studies: Studies) -> Table:
     return lines
 
 
-def statistics_table(study: Mapping[str, Any]) -> Table:
+def make_statistics_table(study: Mapping[str, Any]) -> Table:
     """AUROC of every statistic by set and share of outliers; the best of a line in bold."""
     sources = [study[key] for key in ("ensemble", "statistics", "ratio") if study.get(key)]
     columns = [(source, label) for source in sources for label in source["statistics"]]
@@ -75,7 +81,7 @@ def statistics_table(study: Mapping[str, Any]) -> Table:
     return lines
 
 
-def batches_table(study: Mapping[str, Any]) -> Table:
+def make_batches_table(study: Mapping[str, Any]) -> Table:
     """Shares of batches that each test found."""
     found = study["batches"]
     kinds = list(found["batches"])
@@ -96,8 +102,8 @@ def _auroc(evaluation: Mapping[str, Any], outliers: str, share: float, label: st
     return ""
 
 
-def picture(studies: Studies) -> "Figure":
-    """AUROC against the share of outliers, one panel a set: what holds in a mixed stream and what does not."""
+def draw_shares(studies: Studies) -> "Figure":
+    """AUROC against the share of outliers, one panel per set: what holds in a mixed stream and what does not."""
     panels = [
         (name, study, outliers)
         for name, study in studies.items()

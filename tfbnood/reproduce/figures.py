@@ -14,12 +14,12 @@ from tfbnood.reproduce.tables import title_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["figure1", "figure2", "figure3", "figure4", "figure5"]
+__all__ = ["draw_figure1", "draw_figure2", "draw_figure3", "draw_figure4", "draw_figure5"]
 
 Studies = Mapping[str, Mapping[str, Any]]
 
 
-def figure1(studies: Studies) -> "Figure":
+def draw_figure1(studies: Studies) -> "Figure":
     """Left: likelihoods of several sets overlap, or are higher for outliers. Right: why a wrong model does that."""
     figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
@@ -48,7 +48,7 @@ def figure1(studies: Studies) -> "Figure":
     return figure
 
 
-def figure2(studies: Studies) -> "Figure":
+def draw_figure2(studies: Studies) -> "Figure":
     """The two-dimensional flow: z2 of outliers looks normal in evaluation mode and is stretched in training mode."""
     figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
@@ -73,8 +73,8 @@ def figure2(studies: Studies) -> "Figure":
     return figure
 
 
-def figure3(studies: Studies) -> "Figure":
-    """Bits per dimension against the share of test images in mixed batches, a panel a model."""
+def draw_figure3(studies: Studies) -> "Figure":
+    """Bits per dimension against the share of test images in mixed batches, one panel per model."""
     found = {name: study["shares"] for name, study in studies.items() if study.get("shares")}
     figure = new_figure(max(4.5, 3.8 * len(found)), 3.8)
     for axes, (name, shares) in zip(
@@ -92,7 +92,7 @@ def figure3(studies: Studies) -> "Figure":
     return figure
 
 
-def figure4(studies: Studies) -> "Figure":
+def draw_figure4(studies: Studies) -> "Figure":
     """ROC of T_perm: real outliers, and samples of a model trained on them, tuned to look typical."""
     found = {name: study["fooled"] for name, study in studies.items() if study.get("fooled")}
     figure = new_figure(max(4.5, 4.2 * len(found)), 4)
@@ -116,7 +116,7 @@ def figure4(studies: Studies) -> "Figure":
     return figure
 
 
-def figure5(studies: Studies) -> "Figure":
+def draw_figure5(studies: Studies) -> "Figure":
     """Samples whose bits per dimension are nearest to those of a typical image of the model's own set."""
     found = {name: study["fooled"] for name, study in studies.items() if study.get("fooled")}
     figure = new_figure(9, 1.6 * len(found))

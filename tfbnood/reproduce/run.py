@@ -6,18 +6,23 @@ import json
 import pathlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from tfbnood._core.files import atomic_path, write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood.errors import TfbnoodError
 from tfbnood.plots.style import write_figure
 from tfbnood.reproduce import beyond, figures, tables
+from tfbnood.reproduce.context import StudyContext
+from tfbnood.reproduce.measure import MEASURES
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES, WHAT, Study
-from tfbnood.reproduce.work import Work
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["WHAT", "read_studies", "reproduce"]
 
@@ -28,17 +33,25 @@ _FIGURE_TITLES = {
     "figure4": "Figure 4: T_perm can be fooled",
     "figure5": "Figure 5: what fools it",
 }
-_PICTURES: dict[str, Callable[..., Any]] = {
-    **{name: getattr(figures, name) for name in _FIGURE_TITLES},
-    "beyond": beyond.picture,
-}
-_TABLES: dict[str, Callable[..., Section]] = {
-    "table1": tables.table1,
-    "table2": tables.table2,
-    "table3": tables.table3,
-    "table4": tables.table4,
-    "beyond": beyond.section,
-}
+_PICTURES: Mapping[str, Callable[[tables.Studies], "Figure"]] = MappingProxyType(
+    {
+        "figure1": figures.draw_figure1,
+        "figure2": figures.draw_figure2,
+        "figure3": figures.draw_figure3,
+        "figure4": figures.draw_figure4,
+        "figure5": figures.draw_figure5,
+        "beyond": beyond.draw_shares,
+    }
+)
+_TABLES: Mapping[str, Callable[[tables.Studies], Section]] = MappingProxyType(
+    {
+        "table1": tables.make_table1,
+        "table2": tables.make_table2,
+        "table3": tables.make_table3,
+        "table4": tables.make_table4,
+        "beyond": beyond.make_section,
+    }
+)
 _DIFFERENCES = {
     "tiny": "Models of minutes on scikit-learn's 8×8 digits: to see that everything runs, not to compare.",
     "cpu": "Ours are small models trained for an hour or so on one core each, the paper's are of full size; Tiny "
@@ -69,7 +82,7 @@ def reproduce(
 
     Args:
         what: one of `WHAT`.
-        out: the folder. The same call again goes on after a kill; other things in the same folder share stages.
+        out: the folder. The same call again resumes after a kill; tables and figures in the same folder share stages.
         scale: `tiny`, `cpu` or `paper`.
         n: images of each set, at most.
         batches: batches of each kind for the whole-batch tests.
@@ -96,23 +109,24 @@ def reproduce(
     out = pathlib.Path(out)
     wanted = tuple(NEEDS) if what == "all" else (what,)
     needed = {stage for one in wanted for stage in NEEDS[one]}
-    todo = [
-        (study, stage)
+    todo = {
+        study: [
+            stage
+            for stage in ("training", *study.stages)
+            if stage in needed or (stage == "training" and needed & set(study.stages))
+        ]
         for study in SCALES[scale]
         if only in (None, study.name) and not finished
-        for stage in ("training", *study.stages)
-        if stage in needed or (stage == "training" and needed & set(study.stages))
-    ]
+    }
     settings = {"scale": scale, "n": n, "batches": batches}
-    stages = Stages(out, settings, len(todo))
-    options: dict[str, Any] = {"n": n, "batches": batches, "seeds": seeds, "data_dir": data_dir}
-    options["runs"] = pathlib.Path(runs or out / "runs")
-    works: dict[str, Work] = {}
-    for study, stage in todo:
+    stages = Stages(out, settings, sum(map(len, todo.values())))
+    runs = pathlib.Path(runs or out / "runs")
+    for study, its_stages in todo.items():
         # One study's model and data in memory at a time.
-        works = {study.name: works.get(study.name) or Work(study, **options)}
-        work = works[study.name]
-        stages.run(_stage_name(study.name, stage, seeds), functools.partial(work.run, stage))
+        context = StudyContext(study, runs, n, batches, seeds, data_dir)
+        for stage in its_stages:
+            measure = functools.partial(MEASURES[stage], context)
+            stages.run(_stage_name(study.name, stage, seeds), measure)
     about = {
         "command": shlex.join(["tfbnood", *sys.argv[1:]]),
         **settings,
@@ -203,7 +217,7 @@ def _introduction(about: dict[str, Any], found: dict[str, dict[str, Any]]) -> Se
         "Song, Song and Ermon (2019), arXiv:1910.09115; all others were measured here.",
         _DIFFERENCES[about["scale"]],
     )
-    table = tables.training_table(found)
+    table = tables.make_training_table(found)
     return Section("What was trained", text, [("Trainings", table)])
 
 

@@ -31,7 +31,7 @@ class Generator:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A model on a data set and the sets it is to tell apart.
+    """A model on a data set and the sets it is to distinguish from it.
 
     Attributes:
         data: in-distribution data set.
@@ -41,7 +41,7 @@ class Study:
         steps: of training.
         stages: what to measure, in this order.
         delta_shares: shares of outliers at which Δ with mixed samples is measured, which takes long.
-        n: images of each set, at most, for a model that takes long; None is what the call says.
+        n: images of each set, at most, for a model that takes long; None leaves it to the call.
         background: steps of the background model of the stage `ratio`.
         generator: of the stage `fooled`.
     """

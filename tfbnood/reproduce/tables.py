@@ -9,7 +9,16 @@ from tfbnood._core.tables import Table
 from tfbnood.reproduce import paper
 from tfbnood.reproduce.page import Section
 
-__all__ = ["TITLES", "table1", "table2", "table3", "table4", "training_table"]
+__all__ = [
+    "TITLES",
+    "Studies",
+    "make_table1",
+    "make_table2",
+    "make_table3",
+    "make_table4",
+    "make_training_table",
+    "title_of",
+]
 
 Studies = Mapping[str, Mapping[str, Any]]
 
@@ -27,7 +36,7 @@ def title_of(study: str) -> str:
     return TITLES.get(study, study)
 
 
-def training_table(studies: Studies) -> Table:
+def make_training_table(studies: Studies) -> Table:
     """What was trained; where the paper's sizes and data differ it says so in the text around."""
     table = [["model", "preset", "parameters", "steps", "training images", "data from"]]
     for name, study in studies.items():
@@ -40,7 +49,7 @@ def training_table(studies: Studies) -> Table:
     return table
 
 
-def table1(studies: Studies) -> Section:
+def make_table1(studies: Studies) -> Section:
     """Bits per dimension in both modes."""
     table = [["model", "evaluated on", "evaluation", "training", "Δ", "paper's", "paper's Δ"]]
     for name, bits in _with(studies, "bits"):
@@ -58,7 +67,7 @@ def table1(studies: Studies) -> Section:
     return Section("Table 1: likelihoods in both modes", text, [("Bits per dimension", table)])
 
 
-def table2(studies: Studies) -> Section:
+def make_table2(studies: Studies) -> Section:
     """AUROC of the paper's statistics with the paper's values, and of all ours by contamination."""
     methods = {"log_prob": "log p", "t_perm": "T_perm", "waic": "WAIC", "bn_delta": "Δ"}
     heads = [f"{label} ({whose})" for label in methods.values() for whose in ("ours", "paper's")]
@@ -96,7 +105,7 @@ def table2(studies: Studies) -> Section:
     return Section("Table 2: which images are out-of-distribution", text, tables)
 
 
-def table3(studies: Studies) -> Section:
+def make_table3(studies: Studies) -> Section:
     """AUROC of |S_0 − S_r2|."""
     shown = (0.15, 0.3, 0.5, 0.9)
     heads = [f"r2 = {share:g} ({whose})" for share in shown for whose in ("ours", "paper's")]
@@ -118,7 +127,7 @@ def table3(studies: Studies) -> Section:
     return Section("Table 3: how many test images a batch needs", text, [("AUROC", table)])
 
 
-def table4(studies: Studies) -> Section:
+def make_table4(studies: Studies) -> Section:
     """Samples of a model of another set under a model, in both modes."""
     table = [
         [

@@ -26,7 +26,7 @@ from tfbnood._core.sampling import shuffled_halves
 from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 from tfbnood.data.sets import load
 from tfbnood.metrics import auroc
-from tfbnood.reproduce.kept import kept
+from tfbnood.reproduce.reuse import load_or_fit
 from tfbnood.scoring.evidence import gather
 from tfbnood.statistics.base import EvidenceStatistic
 from tfbnood.statistics.ensemble import Ensemble
@@ -128,7 +128,7 @@ def trained_pretexts(train: np.ndarray, arguments: argparse.Namespace) -> list[l
     known, _ = shuffled_halves(train)
     return [
         [
-            kept(
+            load_or_fit(
                 Pretext(
                     steps=steps,
                     width=arguments.width,

@@ -18,7 +18,7 @@ from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood.data.pseudo import ALL_KINDS
 from tfbnood.data.sets import load
-from tfbnood.reproduce.kept import kept_ensemble
+from tfbnood.reproduce.reuse import prepare_ensemble
 from tfbnood.statistics.pretext.statistic import Pretext
 
 # Chosen before anything was measured.
@@ -50,7 +50,7 @@ def measured(name: str, arguments: argparse.Namespace) -> dict[str, dict[str, fl
         train = dataset.train[np.isin(dataset.train_labels, list(classes))]
         # One network, of all kinds, instead of two: there is one to be trained for every case.
         pretext = Pretext(kinds=ALL_KINDS, steps=arguments.steps)
-        ensemble = kept_ensemble(train, arguments.runs, pretext)
+        ensemble = prepare_ensemble(train, arguments.runs, pretext)
         ensemble.fit(model, train, progress=True)
         known = np.isin(dataset.test_labels, list(classes))
         outliers = {held_out: dataset.test[~known]}

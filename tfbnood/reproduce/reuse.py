@@ -1,0 +1,84 @@
+"""What takes minutes to make is made once: trained models and fitted statistics as files in a folder of runs."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tfbnood._core.files import atomic_path
+from tfbnood._core.provenance import array_sha256
+from tfbnood._core.sampling import shuffled_halves
+from tfbnood.data.sets import Dataset
+from tfbnood.errors import TfbnoodError
+from tfbnood.saving import load_model
+from tfbnood.statistics.base import Statistic
+from tfbnood.statistics.ensemble import Ensemble
+from tfbnood.statistics.pretext.statistic import Pretext
+from tfbnood.training.run import train
+from tfbnood.zoo import trained_model
+
+__all__ = ["load_or_fit", "load_or_train", "prepare_ensemble"]
+
+Kind = TypeVar("Kind", bound=Statistic)
+
+
+def load_or_train(
+    dataset: Dataset,
+    folder: pathlib.Path,
+    *,
+    model: str,
+    preset: str,
+    steps: int,
+    seed: int = 0,
+    mutation: float = 0.0,
+) -> Any:
+    """The training in `folder`, or the one of that name that ships with the package, or a new one.
+
+    Args:
+        dataset: to train on.
+        folder: of the training; its name is the one to look for among the shipped detectors.
+        model: as for `train`, and so are the others. A training with other settings is never taken.
+
+    Raises:
+        TfbnoodError: the training in the folder has other settings.
+    """
+    settings: dict[str, Any] = {"model": model, "preset": preset}
+    settings |= {"steps": steps, "seed": seed, "mutation": mutation}
+    wanted = {"data": dataset.name, **settings}
+    if (folder / "model.keras").is_file():
+        run = json.loads((folder / "run.json").read_text())
+        other = [key for key in wanted if run.get(key, 0) != wanted[key]]
+        if other:
+            raise TfbnoodError(
+                f"{folder} must be a training with {wanted}. Received: another {', '.join(other)}"
+            )
+        return load_model(folder / "model.keras")
+    return trained_model(folder.name, wanted) or train(dataset, out=folder, **settings)
+
+
+def load_or_fit(statistic: Kind, images: np.ndarray, folder: str | pathlib.Path) -> Kind:
+    """The statistic, fitted to images without a model, or as an earlier call left it in `folder`.
+
+    The file's name is a hash of the settings and of the images, so that it can be of nothing else.
+    """
+    about = json.dumps(statistic.get_config(), sort_keys=True) + array_sha256(images)
+    name = f"{statistic.name}_{hashlib.sha256(about.encode()).hexdigest()[:16]}.npz"
+    path = pathlib.Path(folder) / name
+    if path.is_file():
+        with np.load(path) as state:
+            statistic.set_state(None, dict(state))
+    else:
+        statistic.fit(None, images, progress=True)
+        with atomic_path(path) as temporary:
+            np.savez_compressed(temporary, allow_pickle=False, **statistic.get_state())
+    return statistic
+
+
+def prepare_ensemble(
+    train_images: np.ndarray, folder: str | pathlib.Path, pretext: Pretext | None = None
+) -> Ensemble:
+    """An ensemble yet to be fitted, whose `pretext` is: loaded or trained once for all models of these images."""
+    known, _ = shuffled_halves(train_images)
+    return Ensemble().take(load_or_fit(pretext or Pretext(), known, folder))
