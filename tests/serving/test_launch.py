@@ -2,8 +2,6 @@
 
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -133,20 +131,3 @@ def test_deployment_files_are_well_formed_and_name_each_other():
     assert kserve["spec"]["predictor"]["model"]["modelFormat"] == {"name": "tensorflow"}
     for name in ("docker-compose.yml", "kserve.yaml", "batching.config", "monitoring.config"):
         assert f"({name})" in (folder / "README.md").read_text()
-
-
-def test_the_check_of_savedmodels_finds_a_changed_file(tmp_path):
-    import tfbnood
-
-    digits = tfbnood.data.load("digits")
-    detector = tfbnood.Detector(None, "pixel_pca", reference=digits.train)
-    version = detector.calibrate(digits.calibration).export(tmp_path / "pixels")
-    detector.save(tmp_path / "pixels" / "detector")
-    command = [sys.executable, str(ROOT / "tools" / "check_savedmodels.py"), str(tmp_path)]
-    good = subprocess.run(command, capture_output=True, text=True)
-    assert (good.returncode, good.stdout) == (0, "pixels: ok\n")
-    with (version / "saved_model.pb").open("ab") as file:
-        file.write(b"\x00")
-    bad = subprocess.run(command, capture_output=True, text=True)
-    assert bad.returncode == 1
-    assert "saved_model.pb is not what was exported" in bad.stdout

@@ -23,7 +23,7 @@ NAMES = ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm", "pixel_pc
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="detector under savedmodels/")
-    parser.add_argument("--n", type=int, default=512, help="images a turn (default: 512)")
+    parser.add_argument("--n", type=int, default=512, help="images per turn (default: 512)")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()

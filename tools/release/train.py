@@ -1,6 +1,6 @@
 """Makes the detectors under savedmodels/ again: trains, calibrates, measures, exports, and writes the manifest.
 
-    tools/train_savedmodels [NAME …] [--runs runs] [--results results/paper]
+    tools/release/train [NAME …] [--runs runs] [--results results/paper]
 
 Every step resumes where it was stopped: trainings under --runs, measurements as stages of `tfbnood reproduce` under
 --results. A base that is there already is replaced; where it has the same training and --runs has none, its model is
@@ -20,14 +20,14 @@ from tfbnood.data.sets import Dataset, load
 from tfbnood.detector import Detector
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation.run import evaluate
-from tfbnood.reproduce.kept import kept_ensemble
+from tfbnood.reproduce.reuse import prepare_ensemble
 from tfbnood.reproduce.run import read_studies, reproduce
 from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
 from tfbnood.statistics.registry import get
 from tfbnood.training.run import train
 from tfbnood.zoo import file_hashes, manifest, trained_model
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_BYTES = 20_000_000
 # The preset and the steps are those of `tfbnood reproduce --scale cpu`, which measures the same models.
 STUDIES = {study.name: study for study in SCALES["cpu"]}
@@ -62,8 +62,8 @@ def make(name: str, arguments: argparse.Namespace) -> None:
         study = STUDIES[name]
         settings = {key: getattr(study, key) for key in ("data", "model", "preset", "steps")}
     dataset = load(settings["data"], data_dir=arguments.data_dir)
-    model, training = trained(name, settings, dataset, arguments.runs)
-    statistic = kept_ensemble(dataset.train, arguments.runs)
+    model, training = load_or_train(name, settings, dataset, arguments.runs)
+    statistic = prepare_ensemble(dataset.train, arguments.runs)
     detector = Detector(model, statistic, reference=dataset.train, progress=True)
     detector.about = {"runs": [training]}
     detector.calibrate(dataset.calibration, progress=True)
@@ -81,11 +81,11 @@ def make(name: str, arguments: argparse.Namespace) -> None:
             "statistic": detector.statistic.name,
             "training": training,
             "calibration_images": len(dataset.calibration),
-            "auroc": measured(name, detector, dataset, arguments),
+            "auroc": measure(name, detector, dataset, arguments),
             "licence_of_the_data": LICENCES[settings["data"]],
             "versions": versions(),
             "machine": machine(),
-            "command": f"tools/train_savedmodels {name}",
+            "command": f"tools/release/train {name}",
             "sha256": file_hashes(base),
         },
     )
@@ -98,7 +98,7 @@ def make(name: str, arguments: argparse.Namespace) -> None:
     print(f"{arguments.out / name}: {size / 1e6:.1f} MB")
 
 
-def trained(
+def load_or_train(
     name: str, settings: dict[str, Any], dataset: Dataset, runs: pathlib.Path
 ) -> tuple[Any, dict[str, Any]]:
     """The model and what its manifest says of the training.
@@ -118,9 +118,7 @@ def trained(
     return model, record
 
 
-def measured(
-    name: str, detector: Detector, dataset: Dataset, arguments: argparse.Namespace
-) -> dict:
+def measure(name: str, detector: Detector, dataset: Dataset, arguments: argparse.Namespace) -> dict:
     """AUROC by statistic, set and share of outliers; for studies those of `tfbnood reproduce table2`."""
     if name in STUDIES:
         options = {"scale": "cpu", "seeds": 1, "runs": arguments.runs, "only": name}

@@ -1,6 +1,6 @@
 """False alarms of a saved detector on in-distribution test images: fresh ones, and batches of one class only.
 
-    .venv/bin/python tools/false_alarms.py DETECTOR --data fashion_mnist --out results/NAME.json
+    .venv/bin/python tools/release/false_alarms.py DETECTOR --data fashion_mnist --out results/NAME.json
 
 Class-skewed batches are in-distribution image by image; a batch statistic takes them for a shift all the same. The
 rates are printed whatever they are.
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="data set with labels")
     parser.add_argument("--fpr", type=float, default=0.05, help="nominal rate (default: 0.05)")
     parser.add_argument("--fresh", type=int, default=2000, help="fresh images (default: 2000)")
-    parser.add_argument("--request", type=int, default=64, help="images a request (default: 64)")
+    parser.add_argument("--request", type=int, default=64, help="images per request (default: 64)")
     parser.add_argument("--skewed", type=int, default=4, help="requests of each class (default: 4)")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
@@ -51,8 +51,8 @@ def main() -> None:
         "nominal_rate": arguments.fpr,
         "images_a_request": size,
         "fresh_images": arguments.fresh,
-        "fresh": _rates(detector, fresh, arguments.fpr),
-        "one_class_only": _rates(detector, skewed, arguments.fpr),
+        "fresh": _measure_rates(detector, fresh, arguments.fpr),
+        "one_class_only": _measure_rates(detector, skewed, arguments.fpr),
         "versions": versions(),
         "machine": machine(),
     }
@@ -66,7 +66,7 @@ def main() -> None:
         write_json(arguments.out, result)
 
 
-def _rates(detector: Detector, requests: list[np.ndarray], fpr: float) -> dict[str, Any]:
+def _measure_rates(detector: Detector, requests: list[np.ndarray], fpr: float) -> dict[str, Any]:
     images, batches = [], []
     for request in tqdm(requests, unit="request", disable=None):
         images.append((detector.p_values(request) <= fpr).mean())

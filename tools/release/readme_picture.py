@@ -1,6 +1,6 @@
 """The README's picture: a stream of garments with a few other images, as the shipped detector of Fashion-MNIST sees it.
 
-    .venv/bin/python tools/readme_picture.py
+    .venv/bin/python tools/release/readme_picture.py
 
 Which images are shown follows from the seed alone; nothing is picked by its score. All of them may be passed on:
 Fashion-MNIST (MIT), digits and photographs of scikit-learn.
@@ -15,7 +15,7 @@ import tfbnood
 from tfbnood.data.pseudo import pseudo_outliers
 from tfbnood.plots.style import line, new_figure, write_figure
 
-OUT = pathlib.Path(__file__).resolve().parents[1] / "results" / "stream.png"
+OUT = pathlib.Path(__file__).resolve().parents[2] / "results" / "stream.png"
 COLUMNS, ROWS, FPR = 12, 3, 0.05
 
 
