@@ -19,6 +19,7 @@ from tfbnood.calibration.conformal import (
     conformal_p_values,
 )
 from tfbnood.errors import DataError, NotCalibratedError
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.scoring.frozen import freeze
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
@@ -362,7 +363,7 @@ class Detector:
         progress: bool | None = None,
     ) -> dict[str, np.ndarray]:
         """`score`, with a null `p_value`, and on request, where there is a likelihood, `bits_per_dim`."""
-        likelihood = likelihood and callable(getattr(self.model, "log_prob", None))
+        likelihood = likelihood and isinstance(self.model, Likelihood)
         statistic = self.statistic
         if isinstance(statistic, EvidenceStatistic):
             score = statistic.scorer(likelihood=likelihood)

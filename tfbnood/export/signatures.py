@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfbnood._core.units import bits_per_dim
 from tfbnood.data.formats import decode_image
 from tfbnood.export.batch_delta import BatchDelta
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import in_chunks
 from tfbnood.scoring.evidence import gather, widest
 from tfbnood.statistics.base import EvidenceStatistic
@@ -42,7 +43,7 @@ class Served(tf.Module):
         super().__init__(name="tfbnood")
         self.image_shape = statistic.image_shape_
         self.fpr = fpr
-        self.has_likelihood = callable(getattr(model, "log_prob", None))
+        self.has_likelihood = isinstance(model, Likelihood)
         # The trace that the scores use as well. Bound, not kept as a model: TensorFlow would save all that it finds.
         self._gather = functools.partial(gather, model, widest(statistic.need, "log_prob"))
         self._scorer = statistic.scorer(likelihood=self.has_likelihood)

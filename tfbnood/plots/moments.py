@@ -8,6 +8,7 @@ import numpy as np
 from tfbnood._core.images import as_images
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.plots.style import new_figure
+from tfbnood.protocols import Likelihood
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +20,7 @@ _MOMENTS = ("mean", "log variance")
 _MOST_NAMES = 90
 
 
-def moments(model: Any, images: Any, reference: Any, *, title: str = "") -> "Figure":
+def moments(model: Likelihood, images: Any, reference: Any, *, title: str = "") -> "Figure":
     """Shows why images were flagged: the `moment_map` of their `moment_deviations`.
 
     Args:
@@ -46,7 +47,7 @@ def moments(model: Any, images: Any, reference: Any, *, title: str = "") -> "Fig
 
 
 def moment_deviations(
-    model: Any, images: Any, reference: Any, *, reference_images: int = 1000, seed: int = 0
+    model: Likelihood, images: Any, reference: Any, *, reference_images: int = 1000, seed: int = 0
 ) -> dict[str, dict[str, np.ndarray]]:
     """Measures images' own batch-norm moments in standard deviations of the reference images, from their mean.
 
@@ -80,7 +81,7 @@ def moment_deviations(
     from tfbnood.scoring.moments import image_moments, moment_columns
     from tfbnood.scoring.rules import batch_normalizations
 
-    if not callable(getattr(model, "log_prob", None)) or not batch_normalizations(model):
+    if not isinstance(model, Likelihood) or not batch_normalizations(model):
         raise StatisticError(
             "model must have a method log_prob(images, training=…) and keras.layers.BatchNormalization layers. "
             f"Received: {type(model).__name__}"

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfbnood._core.batching import map_batches
 from tfbnood._core.units import bits_per_dim
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.evidence import Evidence, Need, gather, widest
 
 __all__ = ["CHUNK", "Scorer", "compile_log_prob", "compile_rows", "in_chunks", "p_values"]
@@ -112,7 +113,7 @@ def compile_rows(function: Callable, image_shape: Sequence[int]) -> Callable[...
     return rows
 
 
-def compile_log_prob(model: Any, image_shape: Sequence[int]) -> Callable[..., Any]:
+def compile_log_prob(model: Likelihood, image_shape: Sequence[int]) -> Callable[..., Any]:
     """Log-likelihoods in evaluation mode of any number of images: arrays in, nats `[n]` out."""
     return compile_rows(lambda images: gather(model, "log_prob", images).log_prob, image_shape)
 

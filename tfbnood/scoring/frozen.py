@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfbnood.protocols import Likelihood
+
 __all__ = ["FrozenModel", "freeze", "frozen_log_prob", "once_per_model"]
 
 # Larger weights stay variables: a graph with constants is copied several times while it is optimised.
@@ -36,7 +38,7 @@ def once_per_model(trace: Callable) -> Callable:
 
 
 @once_per_model
-def frozen_log_prob(model: Any, images: tf.Tensor, training: bool) -> tf.Tensor:
+def frozen_log_prob(model: Likelihood, images: tf.Tensor, training: bool) -> tf.Tensor:
     """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
 
     Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
@@ -96,7 +98,8 @@ def freeze(model: Any) -> Any:
 
     What has no likelihood, is not of Keras, or is too large for constants stays as it is.
     """
-    if not (isinstance(model, keras.Model) and callable(getattr(model, "log_prob", None))):
+    has_weights = isinstance(model, keras.Model) and isinstance(model, Likelihood)
+    if not has_weights:
         return model
     if sum(np.prod(variable.shape) * 4 for variable in model.variables) > _MOST_BYTES:
         return model

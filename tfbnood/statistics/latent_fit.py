@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tfbnood.errors import StatisticError
+from tfbnood.protocols import Encoder
 from tfbnood.scoring.conditional import companion_groups
 from tfbnood.statistics.base import Statistic
 
@@ -24,7 +25,7 @@ class LatentFit(Statistic):
 
     Example:
         >>> statistic = tfbnood.statistics.get("latent_fit", group_size=32).fit(model, x.train)
-        >>> len(np.unique(statistic.score(x.test[:64])))  # one value a group
+        >>> len(np.unique(statistic.score(x.test[:64])))  # one value per group
         2
     """
 
@@ -40,16 +41,16 @@ class LatentFit(Statistic):
         self.seed = seed
 
     def _check_model(self, model: Any) -> None:
-        if not callable(getattr(model, "encode", None)):
+        if not isinstance(model, Encoder):
             raise StatisticError(
                 "model must have a method encode(images), as tfbnood.models.RealNVP, for latent_fit. "
                 f"Received: {type(model).__name__}"
             )
 
-    def _fit(self, model: Any, reference: np.ndarray) -> None:
+    def _fit(self, model: Encoder, reference: np.ndarray) -> None:
         self._restore(model)
 
-    def _restore(self, model: Any) -> None:
+    def _restore(self, model: Encoder) -> None:
         self._encode = model.encode
 
     def _score(self, images: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tfbnood.errors import StatisticError
+from tfbnood.protocols import Reconstructor
 from tfbnood.statistics.base import Statistic
 
 __all__ = ["Reconstruction"]
@@ -24,16 +25,16 @@ class Reconstruction(Statistic):
     scope = "image"
 
     def _check_model(self, model: Any) -> None:
-        if not callable(getattr(model, "reconstruct", None)):
+        if not isinstance(model, Reconstructor):
             raise StatisticError(
                 "model must have a method reconstruct(images), as tfbnood.models.VAE, for reconstruction. "
                 f"Received: {type(model).__name__}"
             )
 
-    def _fit(self, model: Any, reference: np.ndarray) -> None:
+    def _fit(self, model: Reconstructor, reference: np.ndarray) -> None:
         self._restore(model)
 
-    def _restore(self, model: Any) -> None:
+    def _restore(self, model: Reconstructor) -> None:
         self._reconstruct = model.reconstruct
 
     def _score(self, images: np.ndarray) -> np.ndarray:

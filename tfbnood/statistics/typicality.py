@@ -1,11 +1,10 @@
 """Is a group of images as surprising as in-distribution groups are?"""
 
-from typing import Any
-
 import numpy as np
 
 from tfbnood._core.sampling import sample_of
 from tfbnood.errors import StatisticError
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.scoring.conditional import companion_groups
 from tfbnood.statistics.base import Statistic
@@ -25,7 +24,7 @@ class Typicality(Statistic):
 
     Example:
         >>> statistic = tfbnood.statistics.get("typicality", group_size=4).fit(model, x.train)
-        >>> len(np.unique(statistic.score(x.test[:8])))  # one value a group
+        >>> len(np.unique(statistic.score(x.test[:8])))  # one value per group
         2
 
     Reference: Detecting OOD inputs to deep generative models using typicality (Nalisnick et al. 2019),
@@ -44,12 +43,12 @@ class Typicality(Statistic):
         self.reference_images = reference_images
         self.seed = seed
 
-    def _fit(self, model: Any, reference: np.ndarray) -> None:
+    def _fit(self, model: Likelihood, reference: np.ndarray) -> None:
         self._restore(model)
         some = sample_of(reference, self.reference_images)
         self.entropy_ = -float(self._log_prob(some).mean(dtype=np.float64))
 
-    def _restore(self, model: Any) -> None:
+    def _restore(self, model: Likelihood) -> None:
         self._log_prob = compile_log_prob(model, self.image_shape_)
 
     def _score(self, images: np.ndarray) -> np.ndarray:

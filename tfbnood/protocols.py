@@ -1,0 +1,47 @@
+"""What a model must have for what is asked of it.
+
+Checks ask for a protocol, never for a class: any object with the methods will do, ours and a user's alike.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+__all__ = ["Encoder", "Likelihood", "Reconstructor"]
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """A model of the density of images: what most statistics stand on.
+
+    Example:
+        >>> isinstance(model, Likelihood), isinstance(None, Likelihood)
+        (True, False)
+    """
+
+    def log_prob(self, images: Any, training: bool = False) -> "tf.Tensor":
+        """Log-likelihoods in nats, `[n]`, of images `[n, height, width, channels]` in 0–255.
+
+        `training` says which moments batch normalisation uses: the batch's own, or the moving ones.
+        """
+        ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A flow, which maps images to latents that are standard normal in-distribution."""
+
+    def encode(self, images: Any) -> "np.ndarray":
+        """Latents `[n, …]` of images `[n, height, width, channels]` in 0–255."""
+        ...
+
+
+@runtime_checkable
+class Reconstructor(Protocol):
+    """A model that maps images to what it makes of them, such as an autoencoder."""
+
+    def reconstruct(self, images: Any) -> "np.ndarray":
+        """Images `[n, height, width, channels]` in 0–255, of images of the same shape."""
+        ...
