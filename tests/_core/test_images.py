@@ -52,7 +52,11 @@ def with_pixel(value: float, index: int = 3) -> np.ndarray:
         (DIGITS.astype(complex), r"must hold numbers .*Received: dtype=complex128"),
         (DIGITS.astype(str), r"must hold numbers .*Received: dtype=<U"),
         (DIGITS.astype(object), r"must hold numbers .*Received: dtype=object"),
-        (DIGITS / 255, r"must lie in 0–255, not 0–1: multiply by 255.*from 0\.0 to 1\.0"),
+        (
+            DIGITS / 255,
+            r"must lie in 0–255, not 0–1: multiply by 255\. Received: 20 of 20 images with largest values in "
+            r"\(0, 1\], first at index 0, dtype=float64$",
+        ),
         (DIGITS / 127.5 - 1, r"must lie in 0–255\. Received: values from -1\.0 to 1\.0"),
         (with_pixel(256), r"must lie in 0–255\. Received: values from 0\.0 to 256\.0"),
         (DIGITS.astype(np.int16) - 1, r"must lie in 0–255\. Received: values from -1 to 254"),
@@ -71,6 +75,43 @@ def with_pixel(value: float, index: int = 3) -> np.ndarray:
 def test_what_is_no_image_is_named(images, message):
     with pytest.raises(DataError, match=f"^images {message}"):
         as_images(images)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
+def test_one_image_in_0_to_1_among_others_is_found(dtype):
+    images = DIGITS.astype(dtype)
+    for index in (4, 7):
+        images[index] = images[index] > 100
+    with pytest.raises(DataError, match=r"not 0–1.*: 2 of 20 images .*, first at index 4, dtype="):
+        as_images(images)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((8, 8, 1)),
+        np.full((8, 8, 1), 0.2),
+        np.full((8, 8, 1), 1.0),
+        np.full((8, 8, 1), 1.2),
+    ],
+    ids=["black", "0.2", "1", "1.2"],
+)
+def test_the_rule_for_0_to_1_is_that_of_an_export(image):
+    import tensorflow as tf
+
+    from tfbnood.export.signatures import Served
+
+    images = np.stack([DIGITS[0], image]).astype(np.float32)
+    export = Served.__new__(Served)
+    export.image_shape = (8, 8, 1)
+    _, valid = export.checked(tf.constant(images))
+    try:
+        as_images(images)
+        accepted = True
+    except DataError:
+        accepted = False
+    assert accepted == bool(valid[1])
+    assert valid[0]
 
 
 def test_another_shape_than_required_is_named():

@@ -20,6 +20,10 @@ def as_images(
     Floats and wider integers are accepted when they lie in 0–255; fractions are rounded, since the
     likelihoods are those of the discrete image.
 
+    An image whose largest value is above 0 and at most 1 counts as one in 0–1 and is refused, whatever its type and
+    the images around it. This is the rule of an exported detector as well. It also refuses a real image that is black
+    up to one grey level; leave such images out, or make them black.
+
     Args:
         images: an array or tensor of shape `[n, height, width, channels]`, values in 0–255.
         image_shape: the `(height, width, channels)` that is required. Defaults to any with 1 or 3 channels.
@@ -90,8 +94,10 @@ def _check_range(array: np.ndarray, name: str) -> None:
     if low < 0 or high > 255:
         raise DataError(f"{name} must lie in 0–255. Received: values from {low} to {high}")
     # Images that are black up to one grey level are rare; images in 0–1, also cast to integers, are common.
-    if 0 < high <= 1:
+    largest = array.reshape(len(array), -1).max(axis=1)
+    bad = np.flatnonzero((largest > 0) & (largest <= 1))
+    if len(bad):
         raise DataError(
-            f"{name} must lie in 0–255, not 0–1: multiply by 255. "
-            f"Received: values from {low} to {high}, dtype={array.dtype}"
+            f"{name} must lie in 0–255, not 0–1: multiply by 255. Received: {len(bad)} of {len(array)} images with "
+            f"largest values in (0, 1], first at index {bad[0]}, dtype={array.dtype}"
         )
