@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.stats import kstest
@@ -35,6 +37,41 @@ def test_benjamini_hochberg_is_the_step_up_rule_and_controls_false_discoveries()
         rejected = benjamini_hochberg(np.concatenate([null, np.full(20, 1e-6)]), 0.1)
         shares.append(rejected[:80].sum() / max(rejected.sum(), 1))
     assert np.mean(shares) < 0.1
+
+
+def stepped_up(p, fdr):
+    """The step-up rule as Benjamini and Hochberg wrote it."""
+    ordered = sorted(p)
+    below = [value for rank, value in enumerate(ordered, 1) if value <= fdr * rank / len(p)]
+    return [value <= below[-1] if below else False for value in p]
+
+
+def test_benjamini_hochberg_rejects_what_the_step_up_rule_rejects():
+    rng = np.random.default_rng(3)
+    rejections = 0
+    for _ in range(300):
+        p = rng.uniform(size=rng.integers(1, 60)) ** rng.integers(1, 4)
+        fdr = rng.uniform(0.01, 0.5)
+        rejected = benjamini_hochberg(p, fdr)
+        assert rejected.dtype == bool
+        assert rejected.tolist() == stepped_up(p, fdr)
+        rejections += rejected.sum()
+    assert rejections > 500
+
+
+@pytest.mark.parametrize("scores", [19, 99, 300])
+def test_benjamini_hochberg_is_exact_for_ties_and_p_values_on_a_bound(scores):
+    rng = np.random.default_rng(scores)
+    on_a_bound = 0
+    for _ in range(200):
+        ranks = [int(rank) for rank in rng.integers(1, 2 + scores // 4, size=rng.integers(1, 60))]
+        exact = [Fraction(rank, scores + 1) for rank in ranks]
+        fdr = Fraction(int(rng.integers(1, 10)), 20)
+        rejected = benjamini_hochberg(np.array(ranks) / (scores + 1), float(fdr))
+        assert rejected.tolist() == stepped_up(exact, fdr)
+        bounds = {fdr * rank / len(exact) for rank in range(1, len(exact) + 1)}
+        on_a_bound += len(bounds.intersection(exact))
+    assert scores == 300 or on_a_bound > 100
 
 
 @pytest.mark.parametrize("fdr", [0, 1, -0.5, 2])
