@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfbnood
-from tfbnood.errors import DataError, NotCalibratedError, StatisticError
+from tfbnood.errors import DataError, NotCalibratedError, StatisticError, TfbnoodError
 
 OUTPUTS = {"score", "p_value", "is_ood", "bits_per_dim", "valid"}
 
@@ -291,7 +291,7 @@ def test_a_failing_export_leaves_nothing(detector, tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr("tfbnood.export.write._write_extras", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(TfbnoodError, match=r"cannot be written \(no space left"):
         detector.export(tmp_path / "digits")
     assert not list((tmp_path / "digits").iterdir())
 

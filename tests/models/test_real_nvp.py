@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfbnood.errors import DataError
 from tfbnood.models import RealNVP
 from tfbnood.models.bijectors import Composition
+from tfbnood.models.layers import BatchNormalization
 from tfbnood.models.real_nvp import CouplingNetwork
 
 
@@ -91,9 +92,9 @@ def test_each_conditioner_runs_once_per_pass(images, monkeypatch):
 def test_batch_moments_reach_every_batch_normalisation(images, monkeypatch):
     model = small()
     modes = []
-    original = keras.layers.BatchNormalization.call
+    original = BatchNormalization.call
     monkeypatch.setattr(
-        keras.layers.BatchNormalization,
+        BatchNormalization,
         "call",
         lambda self, x, training=None, mask=None: (
             modes.append(training) or original(self, x, training=training, mask=mask)

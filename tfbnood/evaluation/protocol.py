@@ -55,10 +55,11 @@ def scores_apart(
     sets: Mapping[str, np.ndarray],
     pure: bool,
     progress: bool,
-) -> dict[str, dict[str, np.ndarray]]:
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
 
-    Statistics of single images that were fitted to the same model share its passes.
+    Statistics of single images that were fitted to the same model share its passes, and the second result is by set
+    what those passes say of log p, where they do.
     """
     together = {
         label: one
@@ -66,19 +67,22 @@ def scores_apart(
         if label in of_the_model and isinstance(one, EvidenceStatistic)
     }
     scores: dict[str, dict[str, np.ndarray]] = {label: {} for label in together}
+    log_probs = {}
     # Compiled once for all sets.
     one_pass: Any = scorer_of(list(together.values())) if together else None
     for name, images in sets.items() if together else ():
         description = ", ".join(one.name for one in together.values())
-        found = one_pass(images, description=description, progress=progress)["score"]
-        for (label, one), column in zip(together.items(), found.T, strict=True):
+        found = one_pass(images, description=description, progress=progress)
+        for (label, one), column in zip(together.items(), found["score"].T, strict=True):
             scores[label][name] = one.checked(column)
+        if "log_prob" in found:
+            log_probs[name] = found["log_prob"]
     for label, statistic in labelled.items():
         if label not in together and (pure or statistic.scope == "image"):
             scores[label] = {
                 name: statistic.score(images, progress=progress) for name, images in sets.items()
             }
-    return scores
+    return scores, log_probs
 
 
 def pool_scores(

@@ -23,6 +23,7 @@ from tfbnood.evaluation.protocol import (
 )
 from tfbnood.evaluation.result import Bits, Evaluation, Row
 from tfbnood.metrics import estimates
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.frozen import frozen_log_prob
 from tfbnood.statistics.base import Statistic
 from tfbnood.statistics.registry import get
@@ -113,7 +114,8 @@ def evaluate(
         for (label, one), before in zip(labelled.items(), chosen, strict=True)
         if one is not before or (detector is not None and one is detector.statistic)
     }
-    apart = scores_apart(labelled, own, {"inliers": inliers, **sets}, 1.0 in shares, progress)
+    whole = {"inliers": inliers, **sets}
+    apart, log_probs = scores_apart(labelled, own, whole, 1.0 in shares, progress)
     scores = {
         label: pool_scores(statistic, apart.get(label, {}), inliers, sets, pools, progress)
         for label, statistic in labelled.items()
@@ -127,7 +129,7 @@ def evaluate(
             rows.append(Row(name, share, label, len(is_ood) - count, count, **found))
     return Evaluation(
         rows=tuple(rows),
-        bits_per_dim=tuple(_bits(model, {"inliers": inliers, **sets}, seed, progress)),
+        bits_per_dim=tuple(_bits(model, whole, log_probs, seed, progress)),
         statistics={
             label: {"name": one.name, "scope": one.scope, "config": one.get_config()}
             for label, one in labelled.items()
@@ -177,26 +179,32 @@ def _labels(chosen: list[Statistic]) -> list[str]:
     return labels
 
 
-def _bits(model: Any, sets: Mapping[str, np.ndarray], seed: int, progress: bool) -> Iterator[Bits]:
-    if not callable(getattr(model, "log_prob", None)):
+def _bits(
+    model: Any,
+    sets: Mapping[str, np.ndarray],
+    log_probs: Mapping[str, np.ndarray],
+    seed: int,
+    progress: bool,
+) -> Iterator[Bits]:
+    """Bits per dimension of every set in both modes; `log_probs` are those known already, in evaluation mode."""
+    if not isinstance(model, Likelihood):
         return
     log_prob = frozen_log_prob(model)
     for name, images in sets.items():
         # Shuffled: in a file sorted by class, batches would be of one class rather than of the set's kind.
         images = images[np.random.RandomState(seed).permutation(len(images))]
-        evaluation, training = (
-            map_batches(
-                lambda batch, mode=mode: log_prob(batch, mode),
+
+        def nats(training, images=images, name=name):
+            return map_batches(
+                lambda batch: log_prob(batch, training),
                 images,
                 description=f"bits per dim of {name}",
                 progress=progress,
-            ).mean(dtype=np.float64)
-            for mode in (False, True)
+            )
+
+        evaluation = log_probs[name] if name in log_probs else nats(False)
+        values = (
+            bits_per_dim(one.mean(dtype=np.float64), images.shape[1:])
+            for one in (evaluation, nats(True))
         )
-        shape = images.shape[1:]
-        yield Bits(
-            name,
-            len(images),
-            float(bits_per_dim(evaluation, shape)),
-            float(bits_per_dim(training, shape)),
-        )
+        yield Bits(name, len(images), *map(float, values))

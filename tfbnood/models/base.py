@@ -15,6 +15,7 @@ from tqdm import tqdm
 from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
 from tfbnood._core.presets import preset
+from tfbnood._core.units import bits_per_dim
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models.noise import Noise, scoring_noise, training_noise
 from tfbnood.models.optimizer import Adam
@@ -148,7 +149,7 @@ class LikelihoodModel(keras.Model):
             description="bits per dim",
             progress=progress,
         )
-        return -log_probs / (self.dimensions * math.log(2))
+        return bits_per_dim(log_probs, self.image_shape)
 
     def _score_batch_eagerly(self, images, training, seed):
         return self.log_prob(images, training, seed=seed)
@@ -245,7 +246,7 @@ class LikelihoodModel(keras.Model):
         return -tf.reduce_mean(y_pred)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        self._bits_per_dim_tracker.update_state(-y_pred / (self.dimensions * math.log(2)))
+        self._bits_per_dim_tracker.update_state(bits_per_dim(y_pred, self.image_shape))
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
