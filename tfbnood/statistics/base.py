@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfbnood._core.images import as_images
 from tfbnood._core.progress import showing
 from tfbnood.errors import NotFittedError, StatisticError
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import Scorer
 from tfbnood.scoring.evidence import Evidence, Need, widest
 from tfbnood.scoring.frozen import FrozenModel, freeze
@@ -95,11 +96,16 @@ class Statistic(abc.ABC):
         """Scores checked uint8 images, `[n]`."""
 
     def _check_model(self, model: Any) -> None:
-        if self.needs_model and not callable(getattr(model, "log_prob", None)):
-            raise StatisticError(
-                f"model must have a method log_prob(images, training=…) for {self.name}. "
-                f"Received: {type(model).__name__}"
-            )
+        """Refuses a model that the statistic cannot use; one that it would only ignore is refused as well."""
+        if isinstance(model, Likelihood) or (model is None and not self.needs_model):
+            return
+        cure = "give None to score by pixels alone"
+        if self.needs_model:
+            cure = "statistics of pixels, such as pixel_pca, take None instead"
+        raise StatisticError(
+            f"model must have a method log_prob(images, training=…) for {self.name}; {cure}. "
+            f"Received: {type(model).__name__}"
+        )
 
     def _restore(self, model: Any) -> None:  # noqa: B027 (most have nothing to make again)
         """Makes again, after loading, what is neither an array nor a number."""
@@ -120,6 +126,9 @@ class Statistic(abc.ABC):
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
         """Brings back what `get_state` gave."""
         for key, value in state.items():
+            # Names come from a file: none may replace a method, a setting or a part of the object itself.
+            if not key.endswith("_") or key.startswith("_") or hasattr(type(self), key):
+                raise StatisticError(f"{self.name} has no {key[:80]!r}")
             setattr(self, key, value)
         self.image_shape_ = tuple(int(side) for side in state["image_shape_"])
         self._check_model(model)
