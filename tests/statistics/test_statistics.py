@@ -2,11 +2,12 @@
 
 import io
 
+import keras
 import numpy as np
 import pytest
 from brought import PlainModel, trained_brought_model
 
-from tfbnood import statistics
+from tfbnood import Detector, statistics
 from tfbnood._core.sampling import sample_of
 from tfbnood.errors import DataError, NotFittedError, StatisticError
 from tfbnood.models import VAE, RealNVP
@@ -318,6 +319,73 @@ def test_pixel_statistics_need_no_model(digits):
 def test_a_model_that_does_not_go_with_the_statistic_is_refused(name, model, message, digits):
     with pytest.raises(StatisticError, match=message):
         statistics.get(name).fit(model, digits.train)
+
+
+def classifier():
+    """A Keras model with batch normalisation and without a likelihood."""
+    layers = keras.layers
+    return keras.Sequential(
+        [keras.Input((8, 8, 1)), layers.BatchNormalization(), layers.Flatten(), layers.Dense(10)]
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_model_without_a_likelihood_never_gets_the_scores_of_none(name, digits):
+    for model, kind in ((classifier(), "Sequential"), (object(), "object")):
+        with pytest.raises(StatisticError, match=f"^model must .*Received: {kind}$") as caught:
+            Detector(model, name, reference=digits.train[:50])
+        assert name in str(caught.value)
+
+
+def test_a_list_of_models_is_refused_by_statistics_of_one(models, digits):
+    with pytest.raises(StatisticError, match=r"^model must .*for ensemble.*Received: list$"):
+        Detector(models["waic"], reference=digits.train)
+
+
+def test_the_cure_for_a_statistic_of_pixels_is_named(digits):
+    with pytest.raises(StatisticError, match=r"for pixel_pca; give None to score by pixels alone"):
+        Detector(classifier(), "pixel_pca", reference=digits.train)
+    # With a likelihood it is allowed: bits per dimension are the model's.
+    detector = Detector(PlainModel(), "pixel_pca", reference=digits.train)
+    found = detector.calibrate(digits.calibration).predict(digits.test[:3], fpr=0.05)
+    assert np.isfinite(found.bits_per_dim).all()
+    alone = Detector(None, "pixel_pca", reference=digits.train)
+    np.testing.assert_array_equal(alone.score(digits.test[:3]), found.score)
+
+
+def small_vae(*shape):
+    return VAE(shape, channels=4, latents=3, bottleneck=8, head=8)
+
+
+@pytest.mark.parametrize("name", ["waic", "likelihood_ratio"])
+def test_several_models_must_be_of_the_images_shape(name, digits):
+    two = [small_vae(8, 8, 1), small_vae(8, 8, 1)]
+    rgb = np.repeat(digits.train, 3, axis=3)
+    wrong = r"^reference must have \(height, width, channels\)=\(8, 8, 1\). Received: shape=\(1100, 8, 8, 3\)"
+    with pytest.raises(DataError, match=wrong):
+        statistics.get(name).fit(two, rgb)
+    fitted = statistics.get(name).fit(two, digits.train)
+    with pytest.raises(DataError, match=r"^images must have .*=\(8, 8, 1\)"):
+        fitted.score(rgb[:2])
+    apart = [two[0], small_vae(8, 8, 3)]
+    message = r"^models must all have one image_shape.*Received: \(8, 8, 1\), \(8, 8, 3\)"
+    with pytest.raises(StatisticError, match=message):
+        statistics.get(name).fit(apart, digits.train)
+    with pytest.raises(StatisticError, match=message):
+        statistics.get(name).set_state(apart, fitted.get_state())
+    with pytest.raises(StatisticError, match="Received: a list of VAE, NoneType"):
+        statistics.get(name).fit([two[0], None], digits.train)
+
+
+@pytest.mark.parametrize(
+    "key", ["score", "_score", "_score_", "__dict__", "__class__", "components"]
+)
+def test_a_state_sets_fitted_values_only(key, digits):
+    state = statistics.get("pixel_pca").fit(None, digits.train).get_state()
+    statistic = statistics.get("pixel_pca")
+    with pytest.raises(StatisticError, match=f"pixel_pca has no '{key}'"):
+        statistic.set_state(None, {key: np.zeros(3), **state})
+    assert statistic.components == 60
 
 
 def test_a_user_s_own_statistic_is_found_by_its_name(digits):

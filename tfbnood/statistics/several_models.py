@@ -1,10 +1,13 @@
 """Statistics that compare the log-likelihoods of several models."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tfbnood._core.images import as_images
 from tfbnood.errors import StatisticError
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.statistics.base import Statistic
 
@@ -16,10 +19,15 @@ class _SeveralModels(Statistic):
 
     scope = "image"
 
-    def _fit(self, model: Any, reference: np.ndarray) -> None:
+    def fit(self, model: Any, reference: Any, *, progress: bool | None = None) -> Statistic:
+        self._check_model(model)
+        reference = as_images(reference, _image_shape(model), name="reference")
+        return super().fit(model, reference, progress=progress)
+
+    def _fit(self, model: Sequence[Likelihood], reference: np.ndarray) -> None:
         self._restore(model)
 
-    def _restore(self, model: Any) -> None:
+    def _restore(self, model: Sequence[Likelihood]) -> None:
         self._members = [compile_log_prob(one, self.image_shape_) for one in model]
 
     def _log_probs(self, images: np.ndarray) -> np.ndarray:
@@ -45,8 +53,9 @@ class Waic(_SeveralModels):
         if not _are_models(model) or len(model) < 2:
             raise StatisticError(
                 "model must be a list of at least two independently trained models for waic. "
-                f"Received: {type(model).__name__}"
+                f"Received: {_described(model)}"
             )
+        _image_shape(model)
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         log_probs = self._log_probs(images)
@@ -73,8 +82,9 @@ class LikelihoodRatio(_SeveralModels):
         if not _are_models(model) or len(model) != 2:
             raise StatisticError(
                 "model must be a list of two, the model and the background model, for likelihood_ratio. "
-                f"Received: {type(model).__name__}"
+                f"Received: {_described(model)}"
             )
+        _image_shape(model)
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         log_prob, background = self._log_probs(images)
@@ -82,6 +92,21 @@ class LikelihoodRatio(_SeveralModels):
 
 
 def _are_models(model: Any) -> bool:
-    return isinstance(model, list | tuple) and all(
-        callable(getattr(one, "log_prob", None)) for one in model
-    )
+    return isinstance(model, list | tuple) and all(isinstance(one, Likelihood) for one in model)
+
+
+def _described(model: Any) -> str:
+    if not isinstance(model, list | tuple):
+        return type(model).__name__
+    return f"a list of {', '.join(type(one).__name__ for one in model) or 'none'}"
+
+
+def _image_shape(models: Sequence[Likelihood]) -> tuple[int, int, int] | None:
+    """The `image_shape` that all models share; None where no model has one."""
+    shapes = {tuple(shape) for one in models if (shape := getattr(one, "image_shape", None))}
+    if len(shapes) > 1:
+        raise StatisticError(
+            "models must all have one image_shape, or they cannot score the same images. "
+            f"Received: {', '.join(map(str, sorted(shapes)))}"
+        )
+    return shapes.pop() if shapes else None
