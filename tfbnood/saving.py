@@ -35,6 +35,8 @@ FORMAT = 2
 _DESCRIPTION, _ARRAYS, _OWN_HASH = "detector.json", "arrays.npz", "content_sha256"
 _MOST_BYTES = 2 * 2**30  # unpacked; and more only for a file that is as large itself
 _MOST_JSON_BYTES = 2**24
+# By statistic, settings that files of version 0.1.0 may lack, and what it did then.
+_OLDER: dict[str, dict[str, Any]] = {"ensemble": {"pretext": False}}
 _TYPES = {
     "statistic": str,
     "config": dict,
@@ -108,10 +110,9 @@ def load(folder: str | os.PathLike) -> Parts:
         if arrays:
             raise ValueError(f"nothing is called {min(arrays)[:80]!r}")
     with _refusing(folder, "its statistic cannot be restored"):
-        statistic = statistics.get(description["statistic"], **description["config"])
-        statistic.set_state(model, dict(state))
-        if unknown := state.keys() - statistic.get_state().keys():
-            raise ValueError(f"{statistic.name} has no {min(unknown)[:80]!r}")
+        name = description["statistic"]
+        statistic = statistics.get(name, **{**_OLDER.get(name, {}), **description["config"]})
+        statistic.set_state(model, state)
         if list(statistic.image_shape_) != description["image_shape"]:
             raise ValueError(
                 f"image_shape_ is {statistic.image_shape_}, not that of {_DESCRIPTION}"

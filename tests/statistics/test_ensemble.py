@@ -1,6 +1,7 @@
 """The combined statistic: its formula against scikit-learn and SciPy, and that it keeps what its members know."""
 
 import gc
+import json
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import tensorflow as tf
 from brought import PlainModel, trained_brought_model
 from scipy.stats import norm
 
-from tfbnood import statistics
+from tfbnood import Detector, statistics
 from tfbnood._core.sampling import shuffled_halves
-from tfbnood.errors import StatisticError
+from tfbnood.errors import SavedDetectorError, StatisticError
 from tfbnood.metrics import auroc
 from tfbnood.scoring.evidence import gather
 from tfbnood.statistics.ensemble import Ensemble
@@ -157,15 +158,57 @@ def test_members_may_have_settings(digits):
         Ensemble(components=0)
 
 
-def test_reads_what_was_saved_before_there_was_a_pretext(digits):
-    saved = Ensemble(components=1, pretext=False).fit(None, digits.train)
-    config = saved.get_config()
-    del config["pretext"]  # as version 0.1.0 wrote it
-    again = statistics.get("ensemble", **config)
-    again.set_state(None, saved.get_state())
-    assert member_names(again) == ["pixel_pca", "pixel_knn"]
+def edit_config(folder, edit):
+    """Changes the settings in a saved detector as if version 0.1.0 had written them."""
+    description = json.loads((folder / "detector.json").read_text())
+    description.pop("content_sha256", None)
+    edit(description["config"])
+    (folder / "detector.json").write_text(json.dumps({**description, "format": 1}))
+
+
+def test_whether_a_file_has_a_pretext_is_read_in_its_settings(digits, tmp_path):
+    saved = Detector(None, Ensemble(components=1, pretext=False), reference=digits.train)
+    saved.save(tmp_path / "saved")
+    edit_config(tmp_path / "saved", lambda config: config.pop("pretext"))
+    again = Detector.load(tmp_path / "saved")
+    assert member_names(again.statistic) == ["pixel_pca", "pixel_knn"]
     np.testing.assert_array_equal(again.score(digits.test[:9]), saved.score(digits.test[:9]))
-    assert again.get_config() == saved.get_config()
+    assert again.statistic.get_config() == saved.statistic.get_config()
+    # No array says otherwise: a file that claims a pretext must have one.
+    edit_config(tmp_path / "saved", lambda config: config.update(pretext=True))
+    with pytest.raises(SavedDetectorError, match="its statistic cannot be restored"):
+        Detector.load(tmp_path / "saved")
+
+
+def test_a_check_builds_nothing(ensemble, digits):
+    members = list(ensemble._members)
+    ensemble._check_model(PlainModel())
+    assert ensemble._members == members
+    fresh = Ensemble()
+    fresh._check_model(None)
+    assert not hasattr(fresh, "_members")
+
+
+def test_a_state_is_of_members_that_are_there(digits):
+    saved = Ensemble(members=["pixel_pca"], components=1).fit(None, digits.train)
+    for key in ("1.mean_", "-1.mean_", "x.mean_", "0.0.mean_", "mean"):
+        with pytest.raises(StatisticError, match=f"ensemble has no '{key}'"):
+            Ensemble(members=["pixel_pca"]).set_state(None, {key: np.ones(2), **saved.get_state()})
+    with pytest.raises(StatisticError, match="pixel_pca has no '_score'"):
+        Ensemble(members=["pixel_pca"]).set_state(
+            None, {"0._score": np.ones(2), **saved.get_state()}
+        )
+
+
+def test_reference_images_without_a_finite_likelihood_are_refused(digits):
+    class Wild(PlainModel):
+        def log_prob(self, images, training=False):
+            return super().log_prob(images) / 0.0
+
+    with pytest.raises(
+        StatisticError, match=r"must have finite scores .*Received: 50 of 50 images"
+    ):
+        Ensemble(pretext=False).fit(Wild(), digits.train[:100])
 
 
 def test_reads_what_was_saved_before_features_of_pretext_were_kept(digits):

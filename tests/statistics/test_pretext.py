@@ -1,4 +1,6 @@
-"""The network that tells what was done to an image: what it learns, and that it is the same as a vector of weights."""
+"""The networks that learn what was done to an image: what they learn, and that scoring runs the same networks."""
+
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,8 +12,18 @@ from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
 from tfbnood.errors import StatisticError
 from tfbnood.metrics import auroc
 from tfbnood.scoring.evidence import gather
-from tfbnood.statistics.pretext.network import fold_batch_norm, make_network, scaled, train_network
+from tfbnood.statistics.pretext.network import (
+    batches,
+    fold_batch_norm,
+    layers_of,
+    make_network,
+    number_of_steps,
+    scaled,
+    train_network,
+)
 from tfbnood.statistics.pretext.statistic import Pretext, as_bytes
+
+SHIPPED = Path(__file__).resolve().parents[2] / "savedmodels" / "digits_realnvp"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +57,8 @@ def test_finds_what_it_has_not_seen(pretext, digits):
 def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
     shape = (9, 10, 3)  # odd and even sides: strides must pad as Keras does
     random = np.random.RandomState(0)
-    networks = [make_network(shape, 4, 1 + len(kinds), seed=0) for kinds in (KINDS, ALL_KINDS)]
+    layers = [layers_of(3, 4, 1 + len(kinds)) for kinds in (KINDS, ALL_KINDS)]
+    networks = [make_network(shape, one, seed=0) for one in layers]
     for layer in (layer for network in networks for layer in network.layers):
         if isinstance(layer, keras.layers.BatchNormalization):
             # Fresh moments are 0 and 1, which would hide a slip.
@@ -56,10 +69,10 @@ def test_the_score_is_that_of_the_networks_in_evaluation_mode(monkeypatch):
     expected = -np.mean(logs, axis=0)
 
     def score():
-        trained = iter(networks)
+        trained = zip(networks, layers, strict=True)
         monkeypatch.setattr(
             "tfbnood.statistics.pretext.statistic.train_network",
-            lambda *_: fold_batch_norm(next(trained)),
+            lambda *_: fold_batch_norm(*next(trained)),
         )
         return Pretext(width=4).fit(None, images).score(images)
 
@@ -117,36 +130,112 @@ def test_same_seed_same_weights_and_no_other_randomness_is_touched(digits):
     first = Pretext(**settings).fit(None, digits.train)
     assert (np.random.rand(), float(keras.random.uniform(()))) == expected
     again = Pretext(**settings).fit(None, digits.train)
-    np.testing.assert_array_equal(first.weights_, again.weights_)
+    for key, value in first.get_state().items():
+        np.testing.assert_array_equal(value, again.get_state()[key])
     other = Pretext(seed=1, **settings).fit(None, digits.train)
-    assert (first.weights_ != other.weights_).any()
+    assert (first.kernel_0_dense_ != other.kernel_0_dense_).any()
 
 
-def test_few_images_are_not_learned_by_heart(digits, monkeypatch):
-    steps = []
-    monkeypatch.setattr(
-        "tfbnood.statistics.pretext.network.training_step",
-        lambda *_: lambda *batch: steps.append(batch),
-    )
-    for images, most, expected in ((500, 2000, 125), (40, 2000, 100), (500, 7, 7)):
-        steps.clear()
-        train_network(digits.train[:images], KINDS, most, width=4, seed=0)
-        assert len(steps) == expected
+@pytest.mark.parametrize(
+    ("images", "most", "steps"), [(500, 2000, 125), (40, 2000, 100), (500, 7, 7)]
+)
+def test_few_images_are_not_learned_by_heart(images, most, steps):
+    assert number_of_steps(images, most) == steps
+
+
+def test_training_takes_the_steps_of_the_stream(digits, monkeypatch):
+    """Keras' `fit` does what a loop over the same batches by hand does."""
+    layers = layers_of(1, 4, 2)
+    network = make_network((8, 8, 1), layers, seed=0)
+    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(2e-3, 3))
+    for images, labels in batches(digits.train, ("flip",), range(3), seed=0):
+        with tf.GradientTape() as tape:
+            logits = network(scaled(images), training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, network.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+    expected = fold_batch_norm(network, layers)
+    found = train_network(digits.train, ("flip",), 3, width=4, seed=0)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        for one, other in zip(found[name], expected[name], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 @pytest.mark.parametrize(("kinds", "images"), [(KINDS, 16), (ALL_KINDS, 8), (("flip",), 64)])
-def test_every_image_is_there_untouched_and_once_for_every_kind(kinds, images, digits, monkeypatch):
-    steps = []
-    monkeypatch.setattr(
-        "tfbnood.statistics.pretext.network.training_step",
-        lambda *_: lambda *batch: steps.append(batch),
-    )
-    train_network(digits.train, kinds, 1, width=4, seed=0)
-    ((batch, labels),) = steps
+def test_every_image_is_there_untouched_and_once_for_every_kind(kinds, images, digits):
+    ((batch, labels),) = batches(digits.train, kinds, range(1), seed=0)
     assert batch.shape[0] == images * (1 + len(kinds)) <= 176
     assert (np.bincount(labels) == images).all()
     flips = batch[images * (1 + kinds.index("flip")) :][:images]
     np.testing.assert_array_equal(flips, batch[:images, ::-1])
+
+
+def test_fitted_arrays_have_names_and_kernels_are_bytes_in_variables(digits):
+    pretext = Pretext(steps=2, width=4, kinds=("flip", "blur")).fit(None, digits.train)
+    state = pretext.get_state()
+    names = [*(f"convolution_{index}" for index in range(6)), "dense"]
+    named = {f"{part}_0_{name}_" for part in ("kernel", "scale", "bias") for name in names}
+    assert state.keys() == named | {"image_shape_", "centres_", "whitening_"}
+    kernels = [state[f"kernel_0_{name}_"] for name in names]
+    assert {kernel.dtype for kernel in kernels} == {np.dtype(np.int8)}
+    assert [kernel.shape for kernel in kernels[::6]] == [(3, 3, 1, 4), (16, 3)]
+    for variable, kernel in zip(pretext.variables, kernels, strict=True):
+        np.testing.assert_array_equal(variable, kernel)
+
+
+def as_version_0_1_0(state, networks):
+    """The state with all kernels in one vector, and all that multiplies and adds in another."""
+    names = [*(f"convolution_{index}" for index in range(6)), "dense"]
+    layers = [f"{index}_{name}_" for index in range(networks) for name in names]
+    parts = [state[f"{part}_{layer}"] for layer in layers for part in ("scale", "bias")]
+    return {
+        "image_shape_": state["image_shape_"],
+        "weights_": np.concatenate([state[f"kernel_{layer}"].ravel() for layer in layers]),
+        "scales_": np.concatenate(parts),
+        "centres_": state["centres_"],
+        "whitening_": state["whitening_"],
+    }
+
+
+def test_the_two_vectors_of_version_0_1_0_become_named_arrays(digits):
+    fitted = Pretext(steps=2, width=4).fit(None, digits.train)
+    old = as_version_0_1_0(fitted.get_state(), networks=2)
+    again = Pretext(width=4)
+    again.set_state(None, old)
+    assert again.get_state().keys() == fitted.get_state().keys()
+    for key, value in fitted.get_state().items():
+        np.testing.assert_array_equal(again.get_state()[key], value)
+    for key in ("weights_", "scales_"):
+        with pytest.raises(StatisticError, match=f"pretext must have {key} of shape"):
+            Pretext(width=4).set_state(None, {**old, key: old[key][:-1]})
+
+
+def test_a_state_with_other_arrays_is_refused(digits):
+    pretext = Pretext(steps=2, width=4, kinds=("flip",))
+    state = pretext.fit(None, digits.train).get_state()
+    with pytest.raises(StatisticError, match="pretext has no 'kernel_1_dense_'"):
+        pretext.set_state(None, {**state, "kernel_1_dense_": state["kernel_0_dense_"]})
+    for spoil in (
+        lambda state: state.pop("bias_0_dense_"),
+        lambda state: state.update(bias_0_dense_=np.ones(3)),
+    ):
+        spoiled = dict(state)
+        spoil(spoiled)
+        with pytest.raises(StatisticError, match=r"must have bias_0_dense_ of shape \(2,\)"):
+            pretext.set_state(None, spoiled)
+
+
+@pytest.mark.skipif(not SHIPPED.is_dir(), reason="the shipped detectors are not beside the package")
+def test_a_detector_that_version_0_1_0_saved_scores_as_its_export_does(digits):
+    with np.load(SHIPPED / "detector" / "arrays.npz") as arrays:
+        assert "statistic/6.weights_" in arrays
+    detector = Detector.load(SHIPPED / "detector")
+    images = np.concatenate([digits.test[:20], 255 - digits.test[:10], digits.test[20:30, ::-1]])
+    served = tf.saved_model.load(str(SHIPPED / "1")).signatures["uint8"](images=tf.constant(images))
+    np.testing.assert_allclose(detector.score(images), served["score"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(detector.p_values(images), served["p_value"], rtol=1e-4)
 
 
 def test_is_saved_and_exported(digits, tmp_path):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfbnood._core.sampling import shuffled_halves
 from tfbnood.errors import StatisticError
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import compile_rows
 from tfbnood.scoring.evidence import Evidence, gather, widest
 from tfbnood.scoring.rules import batch_normalizations
@@ -78,7 +79,7 @@ class Ensemble(EvidenceStatistic):
         self.seed = seed
         self._taken: dict[str, EvidenceStatistic] = {}
         for one in members or ():
-            _member(one)  # A wrong one is said now and not when it is fitted.
+            _member(one)  # Fail now, not at fit time.
 
     def take(self, member: EvidenceStatistic) -> "Ensemble":
         """Takes a member that is fitted already, to the first of the `shuffled_halves`, in place of its own.
@@ -93,14 +94,20 @@ class Ensemble(EvidenceStatistic):
         return self
 
     def _check_model(self, model: Any) -> None:
-        members = [_member(one) for one in self.members or _members_for(model, self.pretext)]
-        self._members = [self._taken.get(member.name, member) for member in members]
-        for member in self._members:
+        if model is not None:  # Pixels alone will do.
+            super()._check_model(model)
+        for member in self._new_members(model):
             member._check_model(model)
+
+    def _new_members(self, model: Any) -> list[EvidenceStatistic]:
+        """The members that go with a model, not fitted yet but for those that were taken."""
+        members = [_member(one) for one in self.members or _members_for(model, self.pretext)]
+        return [self._taken.get(member.name, member) for member in members]
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         from sklearn.mixture import GaussianMixture
 
+        self._members = self._new_members(model)
         known, new = shuffled_halves(reference, self.seed)
         for member in self._members:
             if member.name not in self._taken:
@@ -108,6 +115,11 @@ class Ensemble(EvidenceStatistic):
         self._restore(model)
         images = new[: self.reference_images]
         columns = self.columns(images)
+        if not np.isfinite(columns).all():
+            raise StatisticError(
+                "reference images must have finite scores for ensemble: the model's log_prob must be finite. "
+                f"Received: {(~np.isfinite(columns)).any(axis=1).sum()} of {len(images)} images without"
+            )
         self.values_, self.slopes_ = tables(columns)
         points = self._normal_scores(tf.constant(columns, tf.float32))
         mixture = GaussianMixture(
@@ -182,25 +194,25 @@ class Ensemble(EvidenceStatistic):
         return state
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
-        if self.members is None and len(state["values_"]) < len(_members_for(model, pretext=True)):
-            self.pretext = False  # Saved by version 0.1.0, which did not have it.
-        super().set_state(model, {key: value for key, value in state.items() if "." not in key})
-        for index, member in enumerate(self._members):
-            prefix = f"{index}."
-            member.set_state(
-                model,
-                {
-                    key.removeprefix(prefix): value
-                    for key, value in state.items()
-                    if key.startswith(prefix)
-                },
-            )
+        self._check_model(model)
+        self._members = self._new_members(model)
+        own: dict[str, np.ndarray] = {}
+        by_member: list[dict[str, np.ndarray]] = [{} for _ in self._members]
+        parts = {str(index): part for index, part in enumerate(by_member)}
+        for key, value in state.items():
+            index, _, name = key.rpartition(".")
+            if index and index not in parts:
+                raise StatisticError(f"{self.name} has no {key[:80]!r}")
+            (parts[index] if index else own)[name] = value
+        super().set_state(model, own)
+        for member, part in zip(self._members, by_member, strict=True):
+            member.set_state(model, part)
 
 
 def _members_for(model: Any, pretext: bool) -> list[Sequence]:
     """The statistics that a model allows."""
     members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
-    if callable(getattr(model, "log_prob", None)):
+    if isinstance(model, Likelihood):
         members += [("log_prob", {}), ("complexity", {})]
         if batch_normalizations(model):
             members += [("bn_moments", {"grid": 1}), ("bn_moments", {"grid": 2})]

@@ -1,5 +1,7 @@
-"""Small networks that learn to tell what was done to an image: where they doubt that nothing was, the image is odd."""
+"""Small networks that learn what was done to an image: where they doubt that nothing was, the image is odd."""
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +14,12 @@ from tfbnood.errors import StatisticError
 from tfbnood.scoring.compiled import compile_rows
 from tfbnood.scoring.evidence import Evidence
 from tfbnood.statistics.base import EvidenceStatistic
-from tfbnood.statistics.pretext.network import STRIDES, scaled, train_network, widths
+from tfbnood.statistics.pretext.network import Layer, layers_of, run_network, train_network
 
 __all__ = ["Pretext"]
 
 _FEATURES_OF = 4000  # reference images, at most, whose features are taken
+_PARTS = ("kernel", "scale", "bias")  # of a layer; version 0.1.0 had scale and bias in this order
 
 
 class Pretext(EvidenceStatistic):
@@ -46,7 +49,6 @@ class Pretext(EvidenceStatistic):
     name = "pretext"
     need = "pixels"
     one_sided = 4 / 3  # chosen on pseudo-outliers: tools/research
-    large = ("weights_", "scales_")
     needs_model = False
 
     def __init__(
@@ -76,20 +78,46 @@ class Pretext(EvidenceStatistic):
         return (self.kinds,) if self.kinds else (KINDS, ALL_KINDS)
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        layers = [
-            layer
-            for kinds in self._lessons
-            for layer in train_network(reference, kinds, self.steps, self.width, self.seed)
-        ]
-        # Bytes: what they round off is far below the networks' own doubts, and detectors are to be small.
-        kernels, scales = zip(*(as_bytes(kernel) for kernel, _ in layers), strict=True)
-        self.weights_ = np.concatenate([kernel.ravel() for kernel in kernels])
-        parts = [
-            part for scale, (_, bias) in zip(scales, layers, strict=True) for part in (scale, bias)
-        ]
-        self.scales_ = np.concatenate(parts).astype(np.float32)
+        for index, kinds in enumerate(self._lessons):
+            trained = train_network(reference, kinds, self.steps, self.width, self.seed)
+            for layer, weights in trained.items():
+                # Bytes: what they round off is far below the networks' own doubts, and detectors are to be small.
+                kernel, scale = as_bytes(weights.kernel)
+                setattr(self, _name("kernel", index, layer), kernel)
+                setattr(self, _name("scale", index, layer), scale.astype(np.float32))
+                setattr(self, _name("bias", index, layer), weights.bias.astype(np.float32))
         self._restore(model)
         self._fit_features(sample_of(reference, _FEATURES_OF, self.seed))
+
+    def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
+        shapes = self._shapes(channels=int(state["image_shape_"][-1]))
+        if "weights_" in state:
+            state = _named(state, shapes)
+        others = state.keys() - shapes.keys() - {"image_shape_", "centres_", "whitening_"}
+        if others:
+            raise StatisticError(f"{self.name} has no {min(others)[:80]!r}")
+        for name, shape in shapes.items():
+            if name not in state or state[name].shape != shape:
+                raise StatisticError(f"{self.name} must have {name} of shape {shape}")
+        super().set_state(model, state)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        shapes = self._shapes(self.image_shape_[-1])
+        return [self._variable(name) for name in shapes if name.startswith("kernel_")]
+
+    def _networks(self, channels: int) -> list[list[Layer]]:
+        """The layers of each network."""
+        return [layers_of(channels, self.width, 1 + len(kinds)) for kinds in self._lessons]
+
+    def _shapes(self, channels: int) -> dict[str, tuple[int, ...]]:
+        """The fitted arrays of the networks: by layer a kernel in bytes, what to multiply it by, and a bias."""
+        return {
+            _name(part, index, layer.name): layer.shape if part == "kernel" else layer.shape[-1:]
+            for index, layers in enumerate(self._networks(channels))
+            for layer in layers
+            for part in _PARTS
+        }
 
     def _fit_features(self, images: np.ndarray) -> None:
         """Where the features of in-distribution images lie."""
@@ -116,20 +144,15 @@ class Pretext(EvidenceStatistic):
 
     def _outputs(self, images: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """By network its features, the means of the last convolution's channels, and the kinds' log probabilities."""
-        kernels, scales = _Reader(self._large("weights_")), _Reader(self._large("scales_"))
-        images = scaled(images)
-        outputs = []
-        for kinds in self._lessons:
-            hidden, before = images, self.image_shape_[-1]
-            for width, stride in zip(widths(self.width), STRIDES, strict=True):
-                hidden = tf.nn.conv2d(hidden, kernels.take(3, 3, before, width), stride, "SAME")
-                hidden = tf.nn.relu(hidden * scales.take(width) + scales.take(width))
-                before = width
-            features, classes = tf.reduce_mean(hidden, axis=(1, 2)), 1 + len(kinds)
-            logits = tf.matmul(features, kernels.take(before, classes))
-            logits = logits * scales.take(classes) + scales.take(classes)
-            outputs.append((features, tf.nn.log_softmax(logits)))
-        return outputs
+
+        def weights(index: int, layer: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            scale, bias = (getattr(self, _name(part, index, layer)) for part in ("scale", "bias"))
+            return self._large(_name("kernel", index, layer)), scale, bias
+
+        return [
+            run_network(layers, images, functools.partial(weights, index))
+            for index, layers in enumerate(self._networks(self.image_shape_[-1]))
+        ]
 
     def _distance(self, features: list[tf.Tensor]) -> tf.Tensor:
         """Squared Mahalanobis distance, the mean over the networks."""
@@ -161,13 +184,21 @@ def as_bytes(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(kernel / scale).astype(np.int8), scale
 
 
-class _Reader:
-    """Takes arrays from a vector, one after another."""
+def _name(part: str, network: int, layer: str) -> str:
+    """The attribute that holds a part of a layer."""
+    return f"{part}_{network}_{layer}_"
 
-    def __init__(self, flat: tf.Tensor):
-        self._flat = flat
 
-    def take(self, *shape: int) -> tf.Tensor:
-        count = int(np.prod(shape))
-        taken, self._flat = self._flat[:count], self._flat[count:]
-        return tf.reshape(taken, shape)
+def _named(
+    state: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]]
+) -> dict[str, np.ndarray]:
+    """The state of version 0.1.0, which had all kernels in one vector and all that multiplies and adds in another."""
+    named = {key: value for key, value in state.items() if key not in ("weights_", "scales_")}
+    for flat, parts in (("weights_", ("kernel",)), ("scales_", ("scale", "bias"))):
+        names = [name for name in shapes if name.startswith(parts)]
+        ends = np.cumsum([math.prod(shapes[name]) for name in names])
+        if state[flat].shape != (ends[-1],):
+            raise StatisticError(f"pretext must have {flat} of shape ({ends[-1]},)")
+        for name, values in zip(names, np.split(state[flat], ends[:-1]), strict=True):
+            named[name] = values.reshape(shapes[name])
+    return named
