@@ -18,6 +18,14 @@ OUTLIERS = {
 }
 
 
+REFERENCE = DIGITS.train[:200]
+
+
+def _ood(**settings):
+    """The callback with images that it takes."""
+    return OodEvaluation(DIGITS.test, OUTLIERS, **{"reference": REFERENCE, **settings})
+
+
 class Brought(keras.Model):
     """A user's own Keras model: stock batch normalisation, stateful dropout, log_prob(images, training=…)."""
 
@@ -73,26 +81,44 @@ class Recorder(keras.callbacks.Callback):
         self.seen.append(dict(logs))
 
 
-def test_history_and_later_callbacks_have_the_auroc_of_the_present_weights():
+@pytest.mark.parametrize("statistic", ["auto", "bn_delta"])
+def test_history_and_later_callbacks_have_the_auroc_of_the_present_weights(statistic):
     recorder = Recorder()
-    model, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=100), recorder])
+    model, history = _fit([_ood(n=100, statistic=statistic), recorder])
     assert [logs["ood_auroc_photos"] for logs in recorder.seen] == history["ood_auroc_photos"]
-    # By hand, with the final weights: the random half of the inliers that is not the reference, 100 of each.
-    order = np.random.RandomState(0).permutation(397)
-    reference, rest = DIGITS.test[np.sort(order[:198])], DIGITS.test[np.sort(order[198:])]
-    delta = statistics.get("bn_delta").fit(model, reference)
+    # By hand, with the final weights: 100 of all inliers, none of which is left out.
+    fitted = (
+        statistics.get("ensemble", pretext=False)
+        if statistic == "auto"
+        else statistics.get(statistic)
+    ).fit(model, REFERENCE)
     for name, images in OUTLIERS.items():
         pools = [
             pool[np.sort(np.random.RandomState(0).permutation(len(pool))[:100])]
-            for pool in (rest, images)
+            for pool in (DIGITS.test, images)
         ]
-        scores = np.concatenate([delta.score(pool) for pool in pools])
+        scores = np.concatenate([fitted.score(pool) for pool in pools])
         expected = auroc(np.arange(200) >= 100, scores)
         assert history[f"ood_auroc_{name}"][-1] == pytest.approx(expected, abs=1e-9)
 
 
+def test_the_default_is_the_default_detector_s_without_its_networks():
+    statistic = _ood().statistic
+    assert statistic.name == statistics.get("auto").name
+    assert statistic.scope == "image"
+    assert statistic.get_config() == {**statistics.get("auto").get_config(), "pretext": False}
+
+
+def test_all_inliers_are_scored_and_none_becomes_the_reference():
+    callback = _ood(n=1000)
+    np.testing.assert_array_equal(callback.inliers, DIGITS.test)
+    np.testing.assert_array_equal(callback.reference, REFERENCE)
+    with pytest.raises(TypeError, match="required keyword-only argument: 'reference'"):
+        OodEvaluation(DIGITS.test, OUTLIERS)
+
+
 def test_training_with_the_callback_is_bit_identical_to_one_without():
-    with_callback, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS)])
+    with_callback, history = _fit([_ood()])
     without, plain = _fit()
     _assert_same(_variables(with_callback), _variables(without))
     assert history["loss"] == plain["loss"]
@@ -103,7 +129,7 @@ def test_training_of_a_pixelcnn_with_dropout_is_bit_identical_with_the_callback(
     model.compile("sgd")  # Adam would double the time to trace a step.
     start = _variables(model)
     ends = []
-    for callbacks in ([], [OodEvaluation(DIGITS.test, OUTLIERS, n=64)]):
+    for callbacks in ([], [_ood(n=64, statistic="bn_delta")]):
         for variable, value in zip(
             [*model.variables, *model.optimizer.variables], start, strict=True
         ):
@@ -116,7 +142,7 @@ def test_training_of_a_pixelcnn_with_dropout_is_bit_identical_with_the_callback(
 
 
 def test_the_global_random_stream_of_numpy_stays_where_it_was():
-    callback = OodEvaluation(DIGITS.test, OUTLIERS, n=64)
+    callback = _ood(n=64)
     callback.set_model(Brought())
     callback.model(DIGITS.test[:2])
     np.random.seed(3)
@@ -134,15 +160,13 @@ def test_the_model_is_traced_once_a_training_and_not_once_an_epoch():
         def on_epoch_end(self, epoch, logs=None):
             traces.append(self.model.traces)
 
-    _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64), Count()], epochs=4)
+    _fit([_ood(n=64, statistic="bn_delta"), Count()], epochs=4)
     assert traces[0] > 0
     assert len(set(traces)) == 1
 
 
 def test_a_statistic_that_learns_from_the_model_follows_its_weights():
-    model, history = _fit(
-        [OodEvaluation(DIGITS.test, OUTLIERS, statistic="t_perm", reference=DIGITS.train)]
-    )
+    model, history = _fit([_ood(statistic="t_perm", reference=DIGITS.train)])
     t_perm = statistics.get("t_perm").fit(model, DIGITS.train)
     pools = [
         pool[np.sort(np.random.RandomState(0).permutation(len(pool))[:256])]
@@ -154,15 +178,15 @@ def test_a_statistic_that_learns_from_the_model_follows_its_weights():
 
 
 def test_epochs_in_between_repeat_the_last_value():
-    _, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64, every=2)], epochs=5)
-    _, every_epoch = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64)], epochs=5)
+    _, history = _fit([_ood(n=64, every=2, statistic="bn_delta")], epochs=5)
+    _, every_epoch = _fit([_ood(n=64, statistic="bn_delta")], epochs=5)
     values = every_epoch["ood_auroc_photos"]
     expected = [values[0], values[1], values[1], values[3], values[3]]
     assert history["ood_auroc_photos"] == expected
 
 
 def test_a_deep_copy_before_and_after_use_gives_the_same_values(tmp_path):
-    original = OodEvaluation(DIGITS.test, OUTLIERS, n=64)
+    original = _ood(n=64)
     copied = copy.deepcopy(original)
     _, first = _fit([original], epochs=1)
     _, second = _fit([copied], epochs=1)
@@ -180,29 +204,71 @@ def test_early_stopping_and_checkpoints_monitor_it_without_a_warning(tmp_path):
         save_weights_only=True,
     )
     # Keras warns of a missing monitor, and warnings are errors here.
-    _, history = _fit([OodEvaluation(DIGITS.test, OUTLIERS, n=64), stop, best], epochs=5)
+    _, history = _fit([_ood(n=64), stop, best], epochs=5)
     assert len(history["loss"]) == 2  # an AUROC cannot rise by 2
     assert (tmp_path / "best.weights.h5").is_file()
 
 
-def test_scores_that_are_not_finite_are_no_reason_to_end_a_training():
-    callback = OodEvaluation(DIGITS.test, OUTLIERS, n=64)
+@pytest.mark.parametrize("statistic", ["auto", "bn_delta"])
+def test_scores_that_are_not_finite_are_no_reason_to_end_a_training(statistic):
+    callback = _ood(n=64, statistic=statistic)
     model, _ = _fit()
     model.out.bias.assign([np.inf])
     callback.set_model(model)
     callback.on_train_begin()
-    with pytest.warns(UserWarning, match="not finite"):
+    with pytest.warns(UserWarning, match="finite"):
         callback.on_epoch_end(0, logs := {})
     assert np.isnan(logs["ood_auroc_photos"])
+    model.out.bias.assign([0])  # The next epoch is a new attempt.
+    callback.on_epoch_end(1, logs)
+    assert 0 <= logs["ood_auroc_photos"] <= 1
 
 
-def test_what_cannot_be_used_is_said_before_the_training():
-    for settings, said in [({"every": 0}, "every=0"), ({"n": 0}, "n=0"), ({"seed": -1}, "seed=-1")]:
-        with pytest.raises(DataError, match=said):
-            OodEvaluation(DIGITS.test, OUTLIERS, **settings)
-    with pytest.raises(DataError, match="outliers must be a dict"):
-        OodEvaluation(DIGITS.test, OUTLIERS["photos"])
-    with pytest.raises(StatisticError, match="Received: 'entropy'"):
-        OodEvaluation(DIGITS.test, OUTLIERS, statistic="entropy")
-    with pytest.raises(StatisticError, match="at least two"):
-        _fit([OodEvaluation(DIGITS.test, OUTLIERS, statistic="waic")])
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"every": 0}, DataError, "every=0"),
+        ({"n": 0}, DataError, "n=0"),
+        ({"seed": -1}, DataError, "seed=-1"),
+        ({"statistic": "entropy"}, StatisticError, "^statistic must be .*Received: 'entropy'"),
+        (
+            {"reference": REFERENCE[:19]},
+            DataError,
+            "^reference must hold at least 20 images for statistic='ensemble'. Received: 19",
+        ),
+        ({"reference": REFERENCE[:, :6]}, DataError, r"^reference must have .*=\(8, 8, 1\)"),
+        ({"reference": REFERENCE / 255}, DataError, "^reference must lie in 0–255, not 0–1"),
+        ({"reference": None}, DataError, "^reference must hold numbers"),
+    ],
+)
+def test_wrong_arguments_are_named_at_once(settings, error, message):
+    with pytest.raises(error, match=message):
+        _ood(**settings)
+
+
+def test_wrong_images_are_named_at_once():
+    for outliers, message in (
+        (OUTLIERS["photos"], "^outliers must be a dict"),
+        ({"photos": OUTLIERS["photos"] / 255}, r"^outliers\['photos'\] must lie in 0–255, not 0–1"),
+    ):
+        with pytest.raises(DataError, match=message):
+            OodEvaluation(DIGITS.test, outliers, reference=REFERENCE)
+    with pytest.raises(DataError, match=r"^inliers must lie in 0–255, not 0–1"):
+        OodEvaluation(DIGITS.test / 255, OUTLIERS, reference=REFERENCE)
+
+
+def test_a_statistic_that_cannot_use_the_model_is_named_before_the_training():
+    trained = []
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: trained.append(1))
+    with pytest.raises(StatisticError, match=r"^statistic must be .*Received: statistic='waic' \("):
+        _fit([_ood(statistic="waic"), count])
+    classifier = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
+    classifier.compile("sgd", "mse")
+    with pytest.raises(StatisticError, match=r"statistic='ensemble' \(model must have .*log_prob"):
+        classifier.fit(REFERENCE, np.zeros((200, 64)), verbose=0, callbacks=[_ood(), count])
+    model = tfbnood.models.VAE((8, 8, 3), channels=4, latents=3, bottleneck=8, head=8)
+    model.compile("sgd")
+    rgb = np.repeat(REFERENCE, 3, axis=3)
+    with pytest.raises(DataError, match=r"^inliers must have .*=\(8, 8, 3\)"):
+        model.fit(rgb, verbose=0, callbacks=[_ood(), count])
+    assert not trained

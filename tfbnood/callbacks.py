@@ -10,8 +10,8 @@ import numpy as np
 
 from tfbnood._core.checks import check_integer
 from tfbnood._core.images import as_images
-from tfbnood._core.sampling import halves, take
-from tfbnood.errors import StatisticError
+from tfbnood._core.sampling import take
+from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation.protocol import checked_outliers
 from tfbnood.metrics import auroc
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
@@ -28,22 +28,34 @@ class OodEvaluation(keras.callbacks.Callback):
     Epochs in between repeat the last value, which EarlyStopping counts as no progress: choose its patience in
     multiples of `every`. No variable and no random stream of the training is touched.
 
+    Cost: every evaluation fits the statistic to the present weights. With "auto" that compiles the model anew, as the
+    first evaluation of a detector does, and runs it over up to 11,000 reference images, then over the sets. On
+    large models raise `every`, pass fewer reference images, or choose `"bn_delta"`, which is compiled once per training
+    and runs over the sets alone; it detects outliers that come together, not single ones in a stream.
+
     Args:
-        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255.
+        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255. All are scored, up to `n`.
         outliers: out-of-distribution images by name.
+        reference: in-distribution images to fit the statistic to, such as the training images; not the inliers, which
+            would then score too low.
         every: epochs from one evaluation to the next; the first epoch always has one. Defaults to 1.
-        statistic: a name or a `Statistic`. Defaults to "bn_delta". For "ensemble" give
-            `statistics.get("ensemble", pretext=False)`, or every evaluation trains its network again.
+        statistic: a name or a `Statistic`. Defaults to "auto", as for a `Detector`, here without the networks of
+            `pretext`, which every evaluation would train again: `ensemble` with `pretext=False`.
         n: images of a set, at most; chosen at random. Defaults to 256.
-        reference: in-distribution images to fit the statistic to. Defaults to a random half of the inliers, which
-            is left out of the test.
         seed: of the random choices.
+
+    Raises:
+        DataError: images, their shapes or a number are not as they should be.
+        StatisticError: no statistic has that name; at the start of the training, the statistic cannot use the model.
 
     Example:
         >>> import keras
-        >>> ood = tfbnood.callbacks.OodEvaluation(x.test, {"inverted": 255 - x.test}, n=64)
+        >>> sets = {"inverted": 255 - x.test}
+        >>> ood = tfbnood.callbacks.OodEvaluation(x.test, sets, reference=x.train[:64], n=64)
         >>> stop = keras.callbacks.EarlyStopping("ood_auroc_inverted", mode="max", patience=3)
-        >>> history = model.fit(x.train[:64], callbacks=[ood, stop], verbose=0)
+        >>> flow = tfbnood.models.RealNVP((8, 8, 1), channels=2, blocks=0, scales=1)
+        >>> flow.compile(run_eagerly=True)  # only here: for one step, compiling takes longer
+        >>> history = flow.fit(x.train[:64], callbacks=[ood, stop], verbose=0)
         >>> sorted(history.history)
         ['bits_per_dim', 'loss', 'ood_auroc_inverted']
     """
@@ -53,10 +65,10 @@ class OodEvaluation(keras.callbacks.Callback):
         inliers: Any,
         outliers: Mapping[str, Any],
         *,
+        reference: Any,
         every: int = 1,
-        statistic: str | Statistic = "bn_delta",
+        statistic: str | Statistic = "auto",
         n: int = 256,
-        reference: Any = None,
         seed: int = 0,
     ):
         super().__init__()
@@ -64,11 +76,14 @@ class OodEvaluation(keras.callbacks.Callback):
         check_integer("n", n, least=1)
         check_integer("seed", seed, least=0)
         inliers = as_images(inliers, name="inliers")
-        if reference is None:
-            reference, inliers = halves(inliers, seed)
         self.every = every
-        self.statistic = get(statistic)
+        self.statistic = get("ensemble", pretext=False) if statistic == "auto" else get(statistic)
         self.reference = as_images(reference, inliers.shape[1:], name="reference")
+        if len(self.reference) < self.statistic.minimum_reference:
+            raise DataError(
+                f"reference must hold at least {self.statistic.minimum_reference} images for statistic="
+                f"{self.statistic.name!r}. Received: {len(self.reference)}"
+            )
         self.inliers = take(inliers, n, seed)
         self.outliers = {
             name: take(images, n, seed)
@@ -78,10 +93,16 @@ class OodEvaluation(keras.callbacks.Callback):
         self._last: dict[str, float] = {}
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._last = {}
-        self._fitted = (
-            self._fit()
-        )  # A statistic that does not go with the model is said before the training.
+        self._last, self._fitted = {}, None
+        # Fail now, not after an epoch.
+        as_images(self.inliers[:1], getattr(self.model, "image_shape", None), name="inliers")
+        try:
+            self.statistic._check_model(self.model)
+        except StatisticError as error:
+            raise StatisticError(
+                f"statistic must be one that can use the model in training. "
+                f"Received: statistic={self.statistic.name!r} ({error})"
+            ) from error
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if not self._last or (epoch + 1) % self.every == 0:
@@ -96,16 +117,16 @@ class OodEvaluation(keras.callbacks.Callback):
         return copy.copy(self.statistic).fit(self.model, self.reference)
 
     def _evaluate(self) -> dict[str, float]:
-        statistic = self._up_to_date()
         try:
             with np.errstate(invalid="ignore"):  # inf − inf; the statistic says so itself
+                statistic = self._up_to_date()
                 inliers = statistic.score(self.inliers)
                 return {
                     f"ood_auroc_{name}": _auroc(inliers, statistic.score(images))
                     for name, images in self.outliers.items()
                 }
         except StatisticError as error:
-            # Early weights may give outliers no finite likelihood: that is no reason to end a training.
+            # Early weights may give images no finite likelihood: that is no reason to end a training.
             warnings.warn(f"no out-of-distribution AUROC in this epoch: {error}", stacklevel=2)
             return {f"ood_auroc_{name}": float("nan") for name in self.outliers}
 
