@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfbnood._core.presets import PRESETS, Preset, RealNVPConfig
 from tfbnood.cli import parser as cli
-from tfbnood.data.sets import load
+from tfbnood.data import load
 from tfbnood.models import base
 from tfbnood.tuning import trials as tuning_trials
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from tfbnood.data import load, rotate
 from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
-from tfbnood.data.sets import load, rotate
 from tfbnood.errors import DataError
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfbnood.data.sets import load
+from tfbnood.data import load
 from tfbnood.reproduce.mmd import mmd, mmd_p_value
 
 

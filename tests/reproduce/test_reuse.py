@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfbnood.data.sets import load
+from tfbnood.data import load
 from tfbnood.reproduce.reuse import load_or_fit
 from tfbnood.scoring.evidence import gather
 from tfbnood.statistics.pretext.statistic import Pretext

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from brought import trained_brought_model
 
-from tfbnood.data.sets import load
+from tfbnood.data import load
 from tfbnood.errors import StatisticError
 from tfbnood.models import VAE, PixelCNN, RealNVP
 from tfbnood.scoring.conditional import MixedMomentsLogProb, frozen_log_prob

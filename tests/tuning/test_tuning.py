@@ -25,9 +25,9 @@ from tfbnood import tuning
 from tfbnood._core.files import write_json
 from tfbnood._core.presets import PRESETS
 from tfbnood.cli import parser as cli
+from tfbnood.data import Dataset, load
 from tfbnood.data.pools import mix
 from tfbnood.data.pseudo import pseudo_outliers
-from tfbnood.data.sets import Dataset, load
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.metrics import auroc
 from tfbnood.models import LikelihoodModel, registry
@@ -36,15 +36,9 @@ from tfbnood.statistics.registry import get
 from tfbnood.tuning import run as tuning_run
 from tfbnood.tuning import search as tuning_search
 from tfbnood.tuning import trials as tuning_trials
-from tfbnood.tuning.choose import judged
-from tfbnood.tuning.run import (
-    HyperModel,
-    _preset_for,
-    choose_statistic,
-    ranking_table,
-    split,
-    tune,
-)
+from tfbnood.tuning.choose import choose_statistic, judged
+from tfbnood.tuning.run import _preset_for, ranking_table, split, tune
+from tfbnood.tuning.trials import HyperModel
 
 REAL = {"model": "vae", "preset": "tiny", "trials": 2, "epochs": 2, "seed": 4}
 

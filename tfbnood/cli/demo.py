@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Trains a small RealNVP on digits, calibrates a detector, evaluates it and scores images with it."""
     checks.check_out(arguments.out)
-    from tfbnood.data.sets import load, photo_patches, rotate
+    from tfbnood.data import load, photo_patches, rotate
     from tfbnood.detector import Detector
     from tfbnood.evaluation.run import evaluate
     from tfbnood.statistics.registry import get

@@ -1,4 +1,8 @@
-"""Images to train on and to test with: data sets by name, folders, arrays, and pools of outliers."""
+"""Images from wherever they are, as checked uint8 arrays `[n, height, width, channels]`.
+
+`load` knows data sets by name and cuts them into train, calibration and test; `from_folder`, `from_npz` and
+`from_tf_data` read a user's own. `rotate` and `mix` make outliers and contaminated pools of them.
+"""
 
 from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
 from tfbnood.data.folders import FolderImages, from_folder

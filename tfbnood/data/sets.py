@@ -1,9 +1,4 @@
-"""Images from wherever they are, as checked uint8 arrays `[n, height, width, channels]`.
-
-`load` knows data sets by name and cuts them into train, calibration and test; `from_folder`,
-`from_npz` and `from_tf_data` read a user's own; an array at hand goes through
-`tfbnood._core.images.as_images`. `rotate` and `mix` make outliers and contaminated pools of them.
-"""
+"""Data sets by name, cut into train, calibration and test."""
 
 import json
 import os
@@ -13,27 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES, Found, find
-from tfbnood.data.folders import FolderImages, from_folder
-from tfbnood.data.formats import Part, decode_image, from_npz, from_tf_data
-from tfbnood.data.pools import mix, photo_patches, rotate
+from tfbnood.data.catalogue import NAMES, Found, find
+from tfbnood.data.formats import Part
 from tfbnood.errors import DataError
 
-__all__ = [
-    "DATA_DIR_VARIABLE",
-    "NAMES",
-    "Dataset",
-    "FolderImages",
-    "decode_image",
-    "describe",
-    "from_folder",
-    "from_npz",
-    "from_tf_data",
-    "load",
-    "mix",
-    "photo_patches",
-    "rotate",
-]
+__all__ = ["Dataset", "describe", "load"]
 
 _SPLIT_SEED = 0
 _CALIBRATION_SHARE = 10  # one image in so many

@@ -26,31 +26,14 @@ from tfbnood.errors import DataError, TfbnoodError
 from tfbnood.saving import load_model
 from tfbnood.statistics.base import Statistic
 from tfbnood.tuning.choose import (
-    CANDIDATES,
     RankedStatistic,
     choose_statistic,
     judged,
-    pseudo_aurocs,
 )
 from tfbnood.tuning.search import METHODS, Search, ranked
-from tfbnood.tuning.trials import OBJECTIVES, SEARCHED, HyperModel, Study, Trial
+from tfbnood.tuning.trials import OBJECTIVES, HyperModel, Study, Trial
 
-__all__ = [
-    "CANDIDATES",
-    "METHODS",
-    "OBJECTIVES",
-    "SEARCHED",
-    "HyperModel",
-    "RankedStatistic",
-    "Trial",
-    "Tuning",
-    "choose_statistic",
-    "choose_statistic_for_best",
-    "pseudo_aurocs",
-    "ranking_table",
-    "split",
-    "tune",
-]
+__all__ = ["Tuning", "choose_statistic_for_best", "ranking_table", "split", "tune"]
 
 _VALIDATION_SHARE = 5  # one training image in so many
 _MOST_VALIDATION = 1000

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
-from tfbnood.data.sets import load
+from tfbnood.data import load
 from tfbnood.detector import Detector
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
-from tfbnood.data.sets import load
+from tfbnood.data import load
 from tfbnood.detector import Detector
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
+from tfbnood.data import Dataset, load
 from tfbnood.data.pools import outlier_set
-from tfbnood.data.sets import Dataset, load
 from tfbnood.detector import Detector
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation.run import evaluate

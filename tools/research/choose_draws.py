@@ -15,8 +15,8 @@ from tfbnood import zoo
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import sample_of
+from tfbnood.data import load
 from tfbnood.data.pseudo import pseudo_outliers
-from tfbnood.data.sets import load
 from tfbnood.metrics import auroc
 from tfbnood.scoring.conditional import ConditionalLogProb, MixedMomentsLogProb
 

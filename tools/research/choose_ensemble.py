@@ -23,8 +23,8 @@ from tfbnood._core.batching import map_batches
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import shuffled_halves
+from tfbnood.data import load
 from tfbnood.data.pseudo import ALL_KINDS, KINDS, pseudo_outliers
-from tfbnood.data.sets import load
 from tfbnood.metrics import auroc
 from tfbnood.reproduce.reuse import load_or_fit
 from tfbnood.scoring.evidence import gather

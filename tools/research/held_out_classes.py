@@ -16,8 +16,8 @@ from untouched_sets import compared
 from tfbnood import zoo
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
+from tfbnood.data import load
 from tfbnood.data.pseudo import ALL_KINDS
-from tfbnood.data.sets import load
 from tfbnood.reproduce.reuse import prepare_ensemble
 from tfbnood.statistics.pretext.statistic import Pretext
 

@@ -17,8 +17,8 @@ from tfbnood import zoo
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import take
+from tfbnood.data import Dataset, load
 from tfbnood.data.pools import outlier_set
-from tfbnood.data.sets import Dataset, load
 from tfbnood.metrics import auroc
 from tfbnood.statistics.base import EvidenceStatistic, scorer_of
 from tfbnood.statistics.ensemble import Ensemble
