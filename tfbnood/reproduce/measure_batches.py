@@ -9,6 +9,7 @@ from tfbnood import statistics
 from tfbnood._core.sampling import sample_of, take
 from tfbnood.calibration.batch_tests import BATCH_TESTS, batch_p_value
 from tfbnood.calibration.conformal import calibrate, conformal_p_values
+from tfbnood.protocols import Encoder
 from tfbnood.reproduce.context import StudyContext
 from tfbnood.reproduce.mmd import mmd_p_value
 
@@ -65,7 +66,7 @@ def measure_batch_means(context: StudyContext) -> Found:
         for index in range(min(GROUPS, len(held_out) // BATCH))
     ]
     chosen = [("bn_delta", {"mixing": "moments"}), ("typicality", {})]
-    if hasattr(context.model, "encode"):
+    if isinstance(context.model, Encoder):
         chosen.append(("latent_fit", {}))
     kinds = dict(_make_batches(context))
     found = {}

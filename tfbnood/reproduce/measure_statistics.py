@@ -5,6 +5,7 @@ from typing import Any
 
 from tfbnood import statistics
 from tfbnood.evaluation.run import evaluate
+from tfbnood.protocols import Encoder, Reconstructor
 from tfbnood.reproduce.context import StudyContext
 from tfbnood.reproduce.studies import CONTAMINATIONS
 from tfbnood.statistics.base import Statistic
@@ -41,9 +42,9 @@ def measure_statistics(context: StudyContext) -> dict[str, Any]:
     chosen: list[str | Statistic] = ["bn_moments", "log_prob", "complexity", "t_perm"]
     chosen += ["pixel_pca", "pixel_knn", "typicality", "bn_delta_grouped"]
     chosen.append(statistics.get("bn_delta", mixing="moments"))
-    if hasattr(context.model, "encode"):
+    if isinstance(context.model, Encoder):
         chosen.append("latent_fit")
-    if hasattr(context.model, "reconstruct"):
+    if isinstance(context.model, Reconstructor):
         chosen.append("reconstruction")
     return _evaluate(context, context.model, chosen)
 
