@@ -1,5 +1,6 @@
 """The command line as a whole: helpful, one-line errors, exit codes that scripts can rely on."""
 
+import errno
 import re
 import subprocess
 import sys
@@ -66,3 +67,12 @@ def test_a_refusal_is_the_exit_code_of_the_process():
 )
 def test_errors_of_the_library_name_options_as_typed(message, expected):
     assert _as_typed(message, ["--seed", "--batch-size", "--skip-unreadable"]) == expected
+
+
+def test_a_fault_of_the_disk_is_one_line_and_exit_code_2(capsys, monkeypatch):
+    def full(arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "results/page.html")
+
+    monkeypatch.setattr(data, "run", full)
+    assert main(["data"]) == 2
+    assert capsys.readouterr().err == "tfbnood: results/page.html: No space left on device\n"

@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TfbnoodError as error:
         print("tfbnood:", " ".join(str(error).splitlines()), file=sys.stderr)
         return 2
+    except OSError as error:  # A disk that is full or read-only, where nobody else has said so.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"tfbnood: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("tfbnood: interrupted", file=sys.stderr)
         return 130

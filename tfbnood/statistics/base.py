@@ -123,8 +123,17 @@ class Statistic(abc.ABC):
             and isinstance(value, np.ndarray | np.generic | int | float | tuple)
         }
 
+    def _fitted_names(self) -> tuple[str, ...] | None:
+        """What `get_state` gives beside `image_shape_`; None where a statistic does not say."""
+        return None
+
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
-        """Brings back what `get_state` gave."""
+        """Brings back what `get_state` gave, all of it and nothing else."""
+        if (names := self._fitted_names()) is not None:
+            if unknown := state.keys() - {*names, "image_shape_"}:
+                raise StatisticError(f"{self.name} has no {min(unknown)[:80]!r}")
+            if missing := set(names) - state.keys():
+                raise StatisticError(f"{self.name} lacks {min(missing)!r}")
         for key, value in state.items():
             # Names come from a file: none may replace a method, a setting or a part of the object itself.
             if not key.endswith("_") or key.startswith("_") or hasattr(type(self), key):

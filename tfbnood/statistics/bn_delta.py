@@ -79,6 +79,9 @@ class BnDelta(BatchNormStatistic):
             self.reference_ = sample_of(reference, self.reference_images, self.seed)
         self._restore(model)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ("reference_",) if self.mixing == "samples" else ()
+
     def _restore(self, model: Any) -> None:
         self._conditional: ConditionalLogProb | MixedMomentsLogProb = (
             ConditionalLogProb(model, self.reference_, batch_size=self.batch_size)

@@ -81,6 +81,9 @@ class BnMoments(BatchNormStatistic, EvidenceStatistic):
         # Half precision: what it rounds off is small beside a residual of thousands of values.
         self.components_ = pca.components_.astype(np.float16)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ("mean_", "scale_", "components_")
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         # Clipped: one wild channel must not drown the others' digits in float32.
         standard = (self._moments(evidence) - self._large("mean_")) / self._large("scale_")

@@ -158,6 +158,9 @@ class Ensemble(EvidenceStatistic):
             np.float64
         )
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ("values_", "slopes_", "log_weights_", "means_", "precisions_cholesky_")
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         columns = self._by_member(evidence)
         points = self._normal_scores(tf.concat(columns, axis=1))

@@ -50,6 +50,9 @@ class LatentFit(Statistic):
     def _fit(self, model: Encoder, reference: np.ndarray) -> None:
         self._restore(model)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ()
+
     def _restore(self, model: Encoder) -> None:
         self._encode = model.encode
 

@@ -27,6 +27,9 @@ class LogProb(EvidenceStatistic):
     name = "log_prob"
     need = "log_prob"
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ()
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         return -evidence.log_prob
 
@@ -58,6 +61,9 @@ class TPerm(EvidenceStatistic):
         log_probs = log_prob(sample_of(reference, self.reference_images), "log p")
         self.sorted_ = np.sort(log_probs)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ("sorted_",)
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         known = tf.cast(self.sorted_, tf.float32)  # which all of them were
         below = tf.searchsorted(known, evidence.log_prob, side="right")
@@ -77,6 +83,9 @@ class Complexity(EvidenceStatistic):
 
     name = "complexity"
     need = "log_prob"
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ()
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         return -evidence.log_prob / math.log(2) - png_bits(evidence.images)

@@ -43,6 +43,9 @@ class PixelPca(EvidenceStatistic):
         self.mean_, self.components_ = _principal(images, self.components, self.seed)
         self._restore(model)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return self.large
+
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         mean, axes = self._large("mean_"), self._large("components_")
         return _inside_and_outside(evidence.images, mean, axes)[1]
@@ -96,6 +99,9 @@ class PixelKnn(EvidenceStatistic):
         self.known_inside_ = inside.numpy().astype(np.float16)
         self.known_outside_ = outside.numpy().astype(np.float16)
         self._restore(model)
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        return self.large
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         axes, known = self._large("components_"), self._large("known_inside_")

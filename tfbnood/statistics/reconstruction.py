@@ -34,6 +34,9 @@ class Reconstruction(Statistic):
     def _fit(self, model: Reconstructor, reference: np.ndarray) -> None:
         self._restore(model)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ()
+
     def _restore(self, model: Reconstructor) -> None:
         self._reconstruct = model.reconstruct
 

@@ -27,6 +27,9 @@ class _SeveralModels(Statistic):
     def _fit(self, model: Sequence[Likelihood], reference: np.ndarray) -> None:
         self._restore(model)
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ()
+
     def _restore(self, model: Sequence[Likelihood]) -> None:
         self._members = [compile_log_prob(one, self.image_shape_) for one in model]
 

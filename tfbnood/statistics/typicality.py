@@ -48,6 +48,9 @@ class Typicality(Statistic):
         some = sample_of(reference, self.reference_images)
         self.entropy_ = -float(self._log_prob(some).mean(dtype=np.float64))
 
+    def _fitted_names(self) -> tuple[str, ...]:
+        return ("entropy_",)
+
     def _restore(self, model: Likelihood) -> None:
         self._log_prob = compile_log_prob(model, self.image_shape_)
 
