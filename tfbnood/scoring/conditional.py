@@ -10,6 +10,7 @@ number of images. The model's own noise (dequantisation) is the same in every pa
 ratios would be mostly noise.
 """
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-class _Conditional:
+class _Conditional(abc.ABC):
     """S_{b,r} of any number of images; subclasses say who is in a batch."""
 
     def __init__(self, model: Any, batch_size: int, least: int):
@@ -80,9 +81,9 @@ class _Conditional:
         total, times = self._sums(images, tf.cast(ratio, tf.float32), 0, draws, seed)
         return total / tf.maximum(times, 1)
 
+    @abc.abstractmethod
     def _sums(self, images, ratio, first_draw, draws, seed) -> tuple[tf.Tensor, tf.Tensor]:
         """Of every image the sum of its log-likelihoods over the draws, and their number."""
-        raise NotImplementedError
 
     def _over_groups(self, images, groups, log_prob_of) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums what `log_prob_of(batch, index)` says of the images of each group, `[g, size]` indices."""

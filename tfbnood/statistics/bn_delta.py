@@ -23,9 +23,9 @@ class BnDelta(BatchNormStatistic):
         r1: the lower share of test images in a batch. Defaults to 0.1; 0 is evaluation mode.
         r2: the higher share. Defaults to 0.9; 1 is training mode.
         batch_size: b. Defaults to 64.
-        mixing: "samples" (default), the paper's way, completes batches with reference images: 1/r passes an image and
+        mixing: "samples" (default), the paper's way, completes batches with reference images: 1/r passes per image and
             draw, and the reference images are part of the detector. "moments" mixes the moments of batches of test
-            images with the moving ones: one pass an image and draw, and no reference images.
+            images with the moving ones: one pass per image and draw, and no reference images.
         draws: random batches an image is averaged over, at r1 and at r2. Defaults to (2, 8) with mixed samples, where
             a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers in tools/research), and to (1, 1)
             with mixed moments.
