@@ -50,6 +50,7 @@ class Tuning:
         finished: False when the time limit came before the last trial.
 
     Example:
+        >>> from tfbnood.tuning import Trial
         >>> trial = Trial(1, {"batch_size": 64}, 10, None, status="completed", value=4.1, seconds=12.0)
         >>> print(Tuning(folder, "val_bits_per_dim", (trial,), finished=True))
         trial  val_bits_per_dim  epochs  batch_size  seconds
@@ -226,6 +227,7 @@ def ranking_table(found: Sequence[RankedStatistic]) -> str:
     """What `choose_statistic` found, as an aligned table.
 
     Example:
+        >>> from tfbnood.tuning import RankedStatistic
         >>> print(ranking_table([RankedStatistic("log_prob", {}, "image", 0.75, {"blur": 0.5, "noise": 1.0})]))
         statistic   mean   blur  noise
         log_prob   0.750  0.500  1.000
