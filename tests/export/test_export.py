@@ -152,7 +152,7 @@ def test_a_request_of_many_chunks_is_scored_in_order(served, detector, digits):
 
 
 def test_memory_does_not_grow_with_the_request(version, tmp_path):
-    # In a process of its own, whose peak is the request's: 40,000 images of 8×8 took gigabytes before.
+    # In a process of its own, whose peak is the request's.
     code = """
 import resource, sys
 import numpy as np, tensorflow as tf

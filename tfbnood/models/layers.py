@@ -23,7 +23,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        """In training mode by TensorFlow's fused kernel, which Keras does not use: a fifth less time per step."""
+        """In training mode by TensorFlow's fused kernel, which Keras does not use."""
         fits = (
             len(inputs.shape) == 4
             and self.axis in (-1, 3)

@@ -17,7 +17,7 @@ from tfbnood.scoring.evidence import Evidence, Need, gather, widest
 
 __all__ = ["CHUNK", "Scorer", "compile_log_prob", "compile_rows", "in_chunks", "p_values"]
 
-# Images per pass: more are not faster on a CPU, and take more memory.
+# Images per pass: the batch size of the models; memory grows with it.
 CHUNK = 64
 
 
