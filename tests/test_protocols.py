@@ -11,8 +11,9 @@ from brought import PlainModel
 
 import tfbnood
 from tfbnood.models import VAE, PixelCNN, RealNVP
-from tfbnood.protocols import Encoder, Likelihood, Reconstructor
-from tfbnood.scoring.frozen import FrozenModel
+from tfbnood.networks import Network
+from tfbnood.protocols import Encoder, FeatureExtractor, Likelihood, Reconstructor
+from tfbnood.scoring.frozen import FrozenLikelihood, FrozenNetwork
 
 
 class Duck:
@@ -35,18 +36,33 @@ def classifier():
             {Likelihood, Reconstructor},
         ),
         (lambda: PixelCNN((8, 8, 1), filters=4, blocks=1, mixtures=1), {Likelihood}),
-        (lambda: FrozenModel(PlainModel()), {Likelihood}),
+        (lambda: FrozenLikelihood(PlainModel()), {Likelihood}),
+        (lambda: Network(classifier()), {FeatureExtractor}),
+        (lambda: FrozenNetwork(Network(classifier())), {FeatureExtractor}),
         (PlainModel, {Likelihood}),
         (Duck, {Likelihood}),
         (classifier, set()),
         (lambda: [PlainModel()], set()),
         (lambda: None, set()),
     ],
-    ids=["RealNVP", "VAE", "PixelCNN", "frozen", "a user's", "duck", "classifier", "list", "None"],
+    ids=[
+        "RealNVP",
+        "VAE",
+        "PixelCNN",
+        "frozen",
+        "network",
+        "frozen network",
+        "a user's",
+        "duck",
+        "classifier",
+        "list",
+        "None",
+    ],
 )
 def test_models_are_known_by_their_methods(make, expected):
     model = make()
-    found = {one for one in (Likelihood, Encoder, Reconstructor) if isinstance(model, one)}
+    known = (Likelihood, FeatureExtractor, Encoder, Reconstructor)
+    found = {one for one in known if isinstance(model, one)}
     assert found == expected
 
 

@@ -22,6 +22,7 @@ _HOMES = {
     "load": "tfbnood.zoo:load",
     "metrics": "tfbnood.metrics",
     "models": "tfbnood.models",
+    "networks": "tfbnood.networks",
     "plots": "tfbnood.plots",
     "pseudo": "tfbnood.data.pseudo",
     "serving": "tfbnood.serving",

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from tfbnood.calibration.conformal import (
     calibrate,
     check_false_alarm_rate,
     conformal_p_values,
+    highest,
 )
+from tfbnood.data.changes import change, check_changes, mix_changes
 from tfbnood.errors import DataError, NotCalibratedError
+from tfbnood.networks.network import as_model
 from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.scoring.frozen import freeze
@@ -26,6 +30,8 @@ from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
 __all__ = ["BatchTest", "Detection", "Detector"]
 
+# Of the changes that a detector tolerates: other draws for the fit than for the calibration.
+_CHANGE_SEED = 0
 _ASSUMED = {
     "image": "every image on its own",
     "batch": "homogeneous batch: the images of a request come from one distribution",
@@ -97,17 +103,25 @@ class Detector:
     """Tells which images do not belong to the distribution of the reference images.
 
     Args:
-        model: any Keras model with `log_prob(images, training=…)` → nats `[n]` of images in 0–255; a list of them
-            for the statistic `waic`; None for the pixel statistics.
+        model: any Keras network, best one with `BatchNormalization` layers: a classifier or an encoder; a
+            `tfbnood.networks.Network` says more of its size and features. Or any Keras model with
+            `log_prob(images, training=…)` → nats `[n]` of images in 0–255; a list of them for the statistic `waic`;
+            None for the pixel statistics.
         statistic: a name or a `Statistic`. Defaults to "auto": `ensemble` for single images and streams, and for whole
             batches a test over its p-values; docs/statistics.md says when to use another.
         reference: in-distribution images, e.g. the training images.
+        preprocess: for a plain Keras network that does not have it inside: pixels in 0–255, float32 → what it takes,
+            such as `keras.layers.Rescaling(1 / 255)` or `keras.applications.resnet.preprocess_input`.
+        tolerate: names of `tfbnood.data.CHANGES` that are no reason for an alarm, such as `("jpeg", "resize")`. The
+            statistic is fitted to reference images of which half are changed so, and `calibrate` takes the largest
+            p-value over clean and changed images: each kind raises no more alarms than the false-alarm rate allows.
         progress: show a bar on a terminal: "auto" trains small networks of its own, for some minutes on many images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
     The detector keeps to the weights that the model has now: training it further calls for a new one.
 
     Attributes:
+        tolerate: the changes that raise no more alarms than the rate allows.
         about: where the model comes from, as JSON-safe values; saved with the detector and shown in results.
 
     Example:
@@ -122,14 +136,19 @@ class Detector:
         statistic: str | Statistic = "auto",
         *,
         reference: Any,
+        preprocess: Callable[[Any], Any] | None = None,
+        tolerate: Sequence[str] = (),
         progress: bool = False,
         **config: Any,
     ):
-        self.model = model
-        self.statistic = statistics.get(statistic, **config).fit(
-            model, reference, progress=progress
-        )
-        self.reference: np.ndarray | None = as_images(reference)
+        self.tolerate = check_changes(tolerate)
+        chosen = statistics.get(statistic, **config)
+        images = as_images(reference, getattr(model, "image_shape", None), name="reference")
+        self.model = as_model(model, images.shape[1:], preprocess=preprocess)
+        self.reference: np.ndarray | None = images
+        if self.tolerate:
+            images = mix_changes(images, self.tolerate, seed=_CHANGE_SEED)
+        self.statistic = chosen.fit(self.model, images, progress=progress)
         self.about: dict[str, Any] = {}
         self.calibration: Calibration | None = None
 
@@ -155,9 +174,14 @@ class Detector:
         """
         images = as_images(images, self.image_shape, name="held-out images")
         self._check_model()
-        self.calibration = calibrate(
-            self.statistic, images, group_sizes=group_sizes, progress=progress
-        )
+        found = [
+            calibrate(self.statistic, changed, group_sizes=group_sizes, progress=progress)
+            for changed in (
+                images,
+                *(change(images, kind, seed=_CHANGE_SEED + 1) for kind in self.tolerate),
+            )
+        ]
+        self.calibration = highest(found)
         return self
 
     def score(self, images: Any, *, progress: bool = False) -> np.ndarray:
@@ -288,6 +312,7 @@ class Detector:
             model=self.model,
             statistic=self.statistic,
             calibration=self.calibration,
+            tolerate=self.tolerate,
             about=self.about,
         )
 
@@ -316,6 +341,7 @@ class Detector:
             statistic=self.statistic,
             calibration=self.calibration,
             about=self.about,
+            tolerate=self.tolerate,
             fpr=fpr,
             held_out=held_out,
             embed=embed,
@@ -339,6 +365,7 @@ class Detector:
         detector.model = parts.model
         detector.statistic = parts.statistic
         detector.calibration = parts.calibration
+        detector.tolerate = parts.tolerate
         detector.about = parts.about
         detector.reference = None
         return detector

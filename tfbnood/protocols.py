@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
-__all__ = ["Encoder", "Likelihood", "Reconstructor"]
+__all__ = ["Encoder", "FeatureExtractor", "Likelihood", "Reconstructor"]
 
 
 @runtime_checkable
@@ -26,6 +26,18 @@ class Likelihood(Protocol):
 
         `training` says which moments batch normalisation uses: the batch's own, or the moving ones.
         """
+        ...
+
+
+@runtime_checkable
+class FeatureExtractor(Protocol):
+    """A network that maps images to vectors, such as a classifier without its last layer.
+
+    `tfbnood.networks.Network` makes one of any Keras model.
+    """
+
+    def features(self, images: Any, training: bool = False) -> "tf.Tensor":
+        """Features `[n, f]` of images `[n, height, width, channels]` in 0–255."""
         ...
 
 

@@ -19,11 +19,13 @@ from typing import Any
 import keras
 import numpy as np
 
-import tfbnood.models  # noqa: F401 (registers our classes with Keras)
+import tfbnood.models
+import tfbnood.networks.network  # noqa: F401 (both register our classes with Keras)
 from tfbnood import statistics
 from tfbnood._core.files import atomic_folder, file_sha256, restore_folder, writing
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.conformal import Calibration
+from tfbnood.data.changes import check_changes
 from tfbnood.errors import DataError, SavedDetectorError, TfbnoodError
 from tfbnood.statistics.base import Statistic
 
@@ -57,12 +59,14 @@ class Parts:
         model: a Keras model, a list of them, or None.
         statistic: fitted.
         calibration: None before `calibrate`.
+        tolerate: names of changes that raise no more alarms than the rate allows.
         about: where it comes from, as JSON-safe values.
     """
 
     model: Any
     statistic: Statistic
     calibration: Calibration | None
+    tolerate: tuple[str, ...]
     about: dict[str, Any]
 
 
@@ -72,6 +76,7 @@ def save(
     model: Any,
     statistic: Statistic,
     calibration: Calibration | None,
+    tolerate: tuple[str, ...] = (),
     about: Mapping[str, Any],
 ) -> None:
     """Writes the folder beside its place and renames it there; an older detector there is replaced.
@@ -84,7 +89,7 @@ def save(
     with writing(folder):
         restore_folder(folder)
         _check_place(folder)
-    parts = Parts(model, statistic, calibration, dict(about))
+    parts = Parts(model, statistic, calibration, tolerate, dict(about))
     with atomic_folder(folder) as temporary:
         _write(parts, temporary)
 
@@ -109,6 +114,8 @@ def load(folder: str | os.PathLike) -> Parts:
         state = _taken(arrays, "statistic/")
         if arrays:
             raise ValueError(f"nothing is called {min(arrays)[:80]!r}")
+    with _refusing(folder):
+        tolerate = check_changes(description.get("tolerate", ()))
     with _refusing(folder, "its statistic cannot be restored"):
         name = description["statistic"]
         statistic = statistics.get(name, **{**_OLDER.get(name, {}), **description["config"]})
@@ -117,7 +124,7 @@ def load(folder: str | os.PathLike) -> Parts:
             raise ValueError(
                 f"image_shape_ is {statistic.image_shape_}, not that of {_DESCRIPTION}"
             )
-    return Parts(model, statistic, calibration, description["about"])
+    return Parts(model, statistic, calibration, tolerate, description["about"])
 
 
 def load_model(path: str | os.PathLike) -> keras.Model:
@@ -167,6 +174,7 @@ def _write(parts: Parts, folder: pathlib.Path) -> None:
         "config": parts.statistic.get_config(),
         "image_shape": list(parts.statistic.image_shape_),
         "calibrated": parts.calibration is not None,
+        "tolerate": list(parts.tolerate),
         "about": parts.about,
         "several_models": several,
         "models": names,

@@ -19,6 +19,9 @@ CONFIGS = {
     "bn_delta": {"batch_size": 16},
     "bn_delta_grouped": {"batch_size": 8},
     "bn_moments": {},
+    "bn_local": {},
+    "bn_shift": {},
+    "features": {"reference_images": 200},
     "ensemble": {"components": 2},
     "log_prob": {},
     "t_perm": {"reference_images": 100},
@@ -44,6 +47,7 @@ def models(digits):
         "likelihood_ratio": [one, two],
         "reconstruction": vae,
         "latent_fit": flow,
+        "features": classifier(),
         "one": one,
     }
 
@@ -321,20 +325,50 @@ def test_a_model_that_does_not_go_with_the_statistic_is_refused(name, model, mes
         statistics.get(name).fit(model, digits.train)
 
 
-def classifier():
+PIXELS = ("pixel_pca", "pixel_knn", "pretext")
+
+
+def classifier(seed=0):
     """A Keras model with batch normalisation and without a likelihood."""
     layers = keras.layers
+    kernel = keras.initializers.GlorotUniform(seed)
     return keras.Sequential(
-        [keras.Input((8, 8, 1)), layers.BatchNormalization(), layers.Flatten(), layers.Dense(10)]
+        [
+            keras.Input((8, 8, 1)),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(6, 3, kernel_initializer=kernel),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.Flatten(),
+            layers.Dense(10),
+        ]
     )
 
 
+OF_NETWORKS = ("bn_moments", "bn_local", "bn_shift", "features", "ensemble")
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_model_without_a_likelihood_never_gets_the_scores_of_none(name, digits):
-    for model, kind in ((classifier(), "Sequential"), (object(), "object")):
-        with pytest.raises(StatisticError, match=f"^model must .*Received: {kind}$") as caught:
-            Detector(model, name, reference=digits.train[:50])
-        assert name in str(caught.value)
+def test_a_model_that_a_statistic_cannot_use_never_gets_the_scores_of_none(name, digits):
+    with pytest.raises(StatisticError, match=r"^model must .*Received: object$") as caught:
+        Detector(object(), name, reference=digits.train[:50])
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(set(CONFIGS) - {*OF_NETWORKS, *PIXELS}))
+def test_a_network_is_refused_by_statistics_of_likelihoods(name, digits):
+    with pytest.raises(StatisticError, match=r"^model must .*Received: Network$") as caught:
+        Detector(classifier(), name, reference=digits.train[:50])
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OF_NETWORKS)
+def test_a_network_gives_scores_of_its_own(name, digits):
+    detector = Detector(classifier(), name, reference=digits.train[:60])
+    other = Detector(classifier(seed=1), name, reference=digits.train[:60])
+    found = detector.score(digits.test[:5])
+    assert np.isfinite(found).all()
+    assert not np.allclose(found, other.score(digits.test[:5]))
 
 
 def test_a_list_of_models_is_refused_by_statistics_of_one(models, digits):
@@ -344,7 +378,7 @@ def test_a_list_of_models_is_refused_by_statistics_of_one(models, digits):
 
 def test_the_cure_for_a_statistic_of_pixels_is_named(digits):
     with pytest.raises(StatisticError, match=r"for pixel_pca; give None to score by pixels alone"):
-        Detector(classifier(), "pixel_pca", reference=digits.train)
+        Detector(object(), "pixel_pca", reference=digits.train)
     # With a likelihood it is allowed: bits per dimension are the model's.
     detector = Detector(PlainModel(), "pixel_pca", reference=digits.train)
     found = detector.calibrate(digits.calibration).predict(digits.test[:3], fpr=0.05)

@@ -1,7 +1,7 @@
 """From scores to p-values: conformal calibration on held-out in-distribution images."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ __all__ = [
     "calibrate",
     "check_false_alarm_rate",
     "conformal_p_values",
+    "highest",
 ]
 
 
@@ -104,6 +105,26 @@ class Calibration:
         return self.batch_scores[self.group_size(count)]
 
 
+def highest(calibrations: Sequence[Calibration]) -> Calibration:
+    """One calibration that is right for each of several, on as many scores each: the largest of their p-values.
+
+    `p = max_k (1 + #{null_k ≥ s})/(n + 1)` is the p-value among the elementwise maxima of the sorted nulls: the j-th
+    largest of them is at least s just where one of the nulls has j scores of at least s.
+
+    Example:
+        >>> one = Calibration({1: np.array([1.0, 2.0, 3.0])}, {})
+        >>> other = Calibration({1: np.array([0.0, 2.5, 2.5])}, {})
+        >>> highest([one, other]).null_of_images(1)
+        array([1. , 2.5, 3. ])
+    """
+
+    def merged(kind: str) -> dict[int, np.ndarray]:
+        found = [getattr(one, kind) for one in calibrations]
+        return {size: np.max([null[size] for null in found], axis=0) for size in found[0]}
+
+    return Calibration(merged("image_scores"), merged("batch_scores"))
+
+
 def calibrate(
     statistic: Statistic | Any,
     images: np.ndarray,
@@ -138,6 +159,10 @@ def calibrate(
     if statistic.scope == "image":
         scores = statistic.score(images, progress=progress)
         return Calibration({1: np.sort(scores)}, {})
+
+    if hasattr(statistic, "group_null"):  # One pass for all groups, where a statistic can.
+        null = statistic.group_null(images, sizes)
+        return Calibration(null, null)
 
     random = np.random.RandomState(0)
     image_scores, batch_scores = {}, {}

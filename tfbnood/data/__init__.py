@@ -5,16 +5,19 @@
 """
 
 from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
+from tfbnood.data.changes import CHANGES, change
 from tfbnood.data.folders import FolderImages, from_folder
 from tfbnood.data.formats import decode_image, from_npz, from_tf_data
 from tfbnood.data.pools import mix, photo_patches, rotate
 from tfbnood.data.sets import Dataset, describe, load
 
 __all__ = [
+    "CHANGES",
     "DATA_DIR_VARIABLE",
     "NAMES",
     "Dataset",
     "FolderImages",
+    "change",
     "decode_image",
     "describe",
     "from_folder",

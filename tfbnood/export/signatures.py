@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfbnood._core.units import bits_per_dim
 from tfbnood.data.formats import decode_image
-from tfbnood.export.batch_delta import BatchDelta
+from tfbnood.export.batch_score import BatchScore
 from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import in_chunks
 from tfbnood.scoring.evidence import gather, widest
@@ -38,7 +38,7 @@ class Served(tf.Module):
         statistic: EvidenceStatistic,
         null: np.ndarray,
         fpr: float,
-        delta: BatchDelta | None,
+        batch_score: BatchScore | None,
     ):
         super().__init__(name="tfbnood")
         self.image_shape = statistic.image_shape_
@@ -51,8 +51,8 @@ class Served(tf.Module):
         # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
         self._statistic_variables = statistic.variables
-        self._delta = delta
-        self._delta_variables = [] if delta is None else delta.variables
+        self._batch_score = batch_score
+        self._batch_variables = [] if batch_score is None else batch_score.variables
 
     def signatures(self) -> dict[str, Any]:
         """The concrete functions by signature."""
@@ -77,9 +77,9 @@ class Served(tf.Module):
         if self.has_likelihood:
             log_prob = by_chunk(lambda images: self.log_prob(*self.checked(images)), _LIKELIHOODS)
             functions["log_prob"] = (log_prob, floats)
-        if (delta := self._delta) is not None:
+        if (batch_score := self._batch_score) is not None:
             functions["score_batch"] = (
-                lambda images: delta.outputs(*self.checked(images), self.fpr),
+                lambda images: batch_score.outputs(*self.checked(images), self.fpr),
                 floats,
             )
         return {

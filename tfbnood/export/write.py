@@ -7,7 +7,8 @@ Signatures, every output of shape `[n]`:
 - `encoded` (`image_bytes`, PNG or JPEG) → the same;
 - `log_prob` (`images`) → `log_prob`, `bits_per_dim`, `valid`, in evaluation mode;
 - `score_batch` (`images`) → `delta`, `p_value`, `is_ood`, `batch_p_value`, `valid`: the paper's Δ with the request as
-  the test set; needs server-side batching to be off.
+  the test set; of a network without likelihoods `shift` instead of `delta`, how far the moments of the request have
+  moved; needs server-side batching to be off.
 
 A bad row is no error, which would fail the rows of others: it has `valid` False, `is_ood` True and a p-value of 0.
 """
@@ -25,9 +26,10 @@ from tfbnood._core.images import as_images
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.conformal import Calibration, check_false_alarm_rate
 from tfbnood.errors import NotCalibratedError, StatisticError
-from tfbnood.export.batch_delta import BatchDelta
+from tfbnood.export.batch_score import BatchScore, delta_of, shift_of
 from tfbnood.export.signatures import Served
 from tfbnood.export.warmup import write_warmup
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.rules import batch_normalizations
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
@@ -43,6 +45,7 @@ def export(
     statistic: Statistic,
     calibration: Calibration | None,
     about: dict[str, Any],
+    tolerate: tuple[str, ...] = (),
     fpr: float = 0.01,
     held_out: Any = None,
     embed: Any = None,
@@ -56,6 +59,7 @@ def export(
         statistic: fitted, of single images in TensorFlow operations, such as "auto".
         calibration: of the statistic.
         about: what the detector says of itself.
+        tolerate: names of changes that raise no more alarms than the rate allows; for the record.
         fpr: false-alarm rate behind `is_ood`.
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
@@ -74,17 +78,24 @@ def export(
         )
     null = calibration.null_of_images(1)
     check_false_alarm_rate(fpr, null)
-    delta = None
+    batch_score = None
+    bank = None if embed is None else as_images(embed, statistic.image_shape_, name="embed")
     if held_out is not None and batch_normalizations(model):
-        shape = statistic.image_shape_
-        bank = None if embed is None else as_images(embed, shape, name="embed")
-        images = as_images(held_out, shape, name="held_out")
-        delta = BatchDelta(model, images, bank, progress=progress)
-    served = Served(model, statistic, null, fpr, delta)
+        images = as_images(held_out, statistic.image_shape_, name="held_out")
+        group = (
+            delta_of(model, bank, images) if isinstance(model, Likelihood) else shift_of(statistic)
+        )
+        if group is not None:
+            batch_score = BatchScore(group, images, progress=progress)
+    served = Served(model, statistic, null, fpr, batch_score)
     base = pathlib.Path(base)
     with staging_folder(base) as temporary:
         tf.saved_model.save(served, str(temporary), signatures=served.signatures())
-        _write_extras(temporary, base.name, _description(statistic, null, fpr, delta, about))
+        about = {**about, **({"tolerate": list(tolerate)} if tolerate else {})}
+        sizes = None if batch_score is None else list(batch_score.sizes)
+        embedded = 0 if batch_score is None or bank is None else len(bank)
+        description = _description(statistic, null, fpr, sizes, embedded, about)
+        _write_extras(temporary, base.name, description)
         return publish_version(temporary, base)
 
 
@@ -92,7 +103,8 @@ def _description(
     statistic: Statistic,
     null: np.ndarray,
     fpr: float,
-    delta: BatchDelta | None,
+    batch_sizes: list[int] | None,
+    embedded: int,
     about: dict[str, Any],
 ) -> dict[str, Any]:
     return {
@@ -103,8 +115,8 @@ def _description(
         "fpr": fpr,
         "threshold": float(np.quantile(null, 1 - fpr, method="higher")),
         "calibration_images": len(null),
-        "batch_group_sizes": None if delta is None else list(delta.sizes),
-        "embedded_reference_images": 0 if delta is None else delta.embedded,
+        "batch_group_sizes": batch_sizes,
+        "embedded_reference_images": embedded,
         "about": about,
         "versions": versions(),
     }

@@ -5,14 +5,15 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from tfbnood.scoring.frozen import frozen_log_prob
-from tfbnood.scoring.moments import image_moments
+from tfbnood.protocols import Likelihood
+from tfbnood.scoring.frozen import frozen_features, frozen_log_prob
+from tfbnood.scoring.moments import image_maps, image_moments
 
 __all__ = ["NEEDS", "Evidence", "Need", "gather", "widest"]
 
-Need = Literal["pixels", "log_prob", "moments"]
-# Each has what those before it have.
-NEEDS: tuple[Need, ...] = ("pixels", "log_prob", "moments")
+Need = Literal["pixels", "log_prob", "features", "moments", "maps"]
+# Each has what those before it have, as far as the model has it: log p of a likelihood model, features of a network.
+NEEDS: tuple[Need, ...] = ("pixels", "log_prob", "features", "moments", "maps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,24 +22,38 @@ class Evidence:
 
     Attributes:
         images: float32 `[n, height, width, channels]` in 0–255.
-        log_prob: nats `[n]`, or None where nobody asked for them.
+        log_prob: nats `[n]`; None of a network, or where nobody asked for them.
+        features: `[n, f]` of a network; None of a likelihood model, or where nobody asked for them.
         moments: each image's own moments by grid, as of `tfbnood.scoring.moments.image_moments`, or None.
+        maps: inputs of the batch normalisations, as of `tfbnood.scoring.moments.image_maps`, or None.
     """
 
     images: tf.Tensor
     log_prob: Any = None
+    features: Any = None
     moments: Any = None
+    maps: Any = None
 
 
 def gather(model: Any, need: Need, images: tf.Tensor) -> Evidence:
     """The evidence of uint8 images, in one pass of the model at most; called while a function is traced."""
     images = tf.convert_to_tensor(images)
     pixels = tf.cast(images, tf.float32)
-    if need == "moments":
-        return Evidence(pixels, *image_moments(model)(images))
-    if need == "log_prob":
-        return Evidence(pixels, frozen_log_prob(model)(images, False))
-    return Evidence(pixels)
+    if need == "pixels":
+        return Evidence(pixels)
+    is_likelihood = isinstance(model, Likelihood)
+    moments = maps = None
+    if need == "maps":
+        outputs, moments, maps = image_maps(model)(images)
+    elif need == "moments":
+        outputs, moments = image_moments(model)(images)
+    elif is_likelihood:
+        outputs = frozen_log_prob(model)(images, False)
+    else:
+        outputs = frozen_features(model)(images)
+    if is_likelihood:
+        return Evidence(pixels, log_prob=outputs, moments=moments, maps=maps)
+    return Evidence(pixels, features=outputs, moments=moments, maps=maps)
 
 
 def widest(*needs: Need) -> Need:

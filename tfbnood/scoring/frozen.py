@@ -9,9 +9,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbnood.protocols import Likelihood
+from tfbnood.protocols import FeatureExtractor, Likelihood
 
-__all__ = ["FrozenModel", "freeze", "frozen_log_prob", "once_per_model"]
+__all__ = [
+    "FrozenLikelihood",
+    "FrozenModel",
+    "FrozenNetwork",
+    "freeze",
+    "frozen_features",
+    "frozen_log_prob",
+    "once_per_model",
+]
 
 # Larger weights stay variables: a graph with constants is copied several times while it is optimised.
 _MOST_BYTES = 64_000_000
@@ -52,8 +60,15 @@ def frozen_log_prob(model: Likelihood, images: tf.Tensor, training: bool) -> tf.
         return model.log_prob(images, training=training)
 
 
+@once_per_model
+def frozen_features(model: FeatureExtractor, images: tf.Tensor) -> tf.Tensor:
+    """Compiles `model.features` as `images → [n, f]` in evaluation mode, in which no variable changes."""
+    with keras.StatelessScope():
+        return model.features(images, training=False)
+
+
 class FrozenModel:
-    """`model.log_prob` with the weights as they are now, as constants.
+    """A model with the weights as they are now, as constants.
 
     One function holds them and is called wherever they are read, so that a graph, and an export, has them once. What
     depends on them alone, such as a normalised kernel, is then computed when the graph is optimised and not in every
@@ -73,11 +88,11 @@ class FrozenModel:
             lambda: [tf.constant(value) for value in values], input_signature=[], autograph=False
         )
 
-    def log_prob(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Log-likelihoods in nats, `[n]`."""
-        state = list(zip(self._variables, self._weights(), strict=True))
-        with keras.StatelessScope(state_mapping=state):
-            return self.unfrozen.log_prob(images, training=training)
+    def with_weights(self) -> keras.StatelessScope:
+        """A scope in which the model's variables are the constants."""
+        return keras.StatelessScope(
+            state_mapping=list(zip(self._variables, self._weights(), strict=True))
+        )
 
     @property
     def is_current(self) -> bool:
@@ -88,6 +103,24 @@ class FrozenModel:
         )
 
 
+class FrozenLikelihood(FrozenModel):
+    """A frozen likelihood model."""
+
+    def log_prob(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Log-likelihoods in nats, `[n]`."""
+        with self.with_weights():
+            return self.unfrozen.log_prob(images, training=training)
+
+
+class FrozenNetwork(FrozenModel):
+    """A frozen network."""
+
+    def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Features, `[n, f]`."""
+        with self.with_weights():
+            return self.unfrozen.features(images, training=training)
+
+
 # Weak on both sides: a frozen model holds its model.
 _frozen: weakref.WeakKeyDictionary[Any, "weakref.ref[FrozenModel]"] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
@@ -96,16 +129,22 @@ _lock = threading.Lock()
 def freeze(model: Any) -> Any:
     """A frozen model, the same one for as long as somebody holds it and the weights are the same.
 
-    What has no likelihood, is not of Keras, or is too large for constants stays as it is.
+    What has neither likelihoods nor features, is not of Keras, or is too large for constants stays as it is.
     """
-    has_weights = isinstance(model, keras.Model) and isinstance(model, Likelihood)
-    if not has_weights:
+    if not isinstance(model, keras.Model):
+        return model
+    kind: type[FrozenModel]
+    if isinstance(model, Likelihood):
+        kind = FrozenLikelihood
+    elif isinstance(model, FeatureExtractor):
+        kind = FrozenNetwork
+    else:
         return model
     if sum(np.prod(variable.shape) * 4 for variable in model.variables) > _MOST_BYTES:
         return model
     with _lock:
         known = _frozen[model]() if model in _frozen else None
         if known is None or not known.is_current:
-            known = FrozenModel(model)
+            known = kind(model)
             _frozen[model] = weakref.ref(known)
         return known

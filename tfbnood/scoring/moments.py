@@ -13,10 +13,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfbnood.protocols import Likelihood
 from tfbnood.scoring.frozen import once_per_model
 from tfbnood.scoring.rules import Moments, along_axis, ruled, untraced
 
-__all__ = ["GRIDS", "image_moments", "log_prob_with_mixed_moments", "moment_columns"]
+__all__ = [
+    "GRIDS",
+    "image_maps",
+    "image_moments",
+    "log_prob_with_mixed_moments",
+    "moment_columns",
+]
 
 # Moments of the whole image, and of its quarters.
 GRIDS = (1, 2)
@@ -49,7 +56,9 @@ def log_prob_with_mixed_moments(
 
 @once_per_model
 def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """Compiles `images → (log p [n], moments)` in evaluation mode; moments are `[n, f]` for every grid of `GRIDS`.
+    """Compiles `images → (outputs, moments)` in evaluation mode; moments are `[n, f]` for every grid of `GRIDS`.
+
+    Outputs are log p `[n]` of a likelihood model, and features `[n, k]` of a network.
 
     The moments are each image's own in every channel of every batch normalisation, in units of the moving ones:
     `(m_i − m)/√(v + ε)`, and `log((v_i + ε)/(v + ε))` where an image has more than one value per channel. With grid 1
@@ -63,8 +72,33 @@ def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Te
         return _moving(layer, inputs)
 
     with ruled(model, moving):
-        log_prob = untraced(model.log_prob)(images, training=False)
-    return log_prob, _in_moving_units(layers)
+        outputs = _outputs(model, images)
+    return outputs, _in_moving_units(layers)
+
+
+@once_per_model
+def image_maps(
+    model: Any, images: tf.Tensor
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+    """Compiles `images → (outputs, moments, maps)`: what `image_moments` gives, and the maps behind it.
+
+    Maps are the inputs of every batch normalisation with two spatial axes, place by place in units of the moving
+    moments, `(x − m)/√(v + ε)`, `[n, height, width, channels]` each, in the order of the calls.
+    """
+    layers: list[_LayerMoments] = []
+    maps: list[tf.Tensor] = []
+
+    def moving(layer, inputs):
+        layers.append(_LayerMoments.of(layer, inputs))
+        if len(inputs.shape) == 4:
+            mean, variance = _moving(layer, inputs)
+            standard = (inputs - mean) * tf.math.rsqrt(variance + layer.epsilon)
+            maps.append(_channels_last(layer, standard))
+        return _moving(layer, inputs)
+
+    with ruled(model, moving):
+        outputs = _outputs(model, images)
+    return outputs, _in_moving_units(layers), tuple(maps)
 
 
 def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, str, int]]:
@@ -85,8 +119,14 @@ def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, 
         return tf.zeros((), inputs.dtype), tf.ones((), inputs.dtype)
 
     with ruled(model, note):
-        untraced(model.log_prob)(tf.zeros((1, *image_shape), tf.uint8), training=False)
+        _outputs(model, tf.zeros((1, *image_shape), tf.uint8))
     return columns
+
+
+def _outputs(model: Any, images: tf.Tensor) -> tf.Tensor:
+    """What a model says in evaluation mode: log p of a likelihood model, features of a network."""
+    method = model.log_prob if isinstance(model, Likelihood) else model.features
+    return untraced(method)(images, training=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,7 @@ def ruled(model: Any, rule: Rule) -> Iterator[None]:
     layers = batch_normalizations(model)
     if layers and not block.asked:
         raise StatisticError(
-            "the model's batch normalisations were not called, or call something else than Keras' own: log_prob must "
+            "the model's batch normalisations were not called, or call something else than Keras' own: the model must "
             "run them anew in every trace, without a tf.function of its own, and their `call` must end in "
             f"super().call(). Received: {type(model).__name__} with {len(layers)} of them, none of which was asked"
         )
@@ -118,8 +118,8 @@ def _check_graph(block: _Block, layer: Any) -> None:
     """A `tf.function` inside the model keeps its first trace: with a rule in it, every later call would be wrong."""
     if _function_graph() is not block.graph:
         block.refusal = (
-            "log_prob must not run batch normalisation inside a tf.function of its own, whose trace would keep these "
-            f"moments: remove the decorator, tfbnood compiles log_prob itself. Received: one around {layer.name}"
+            "the model must not run batch normalisation inside a tf.function of its own, whose trace would keep these "
+            f"moments: remove the decorator, tfbnood compiles the model itself. Received: one around {layer.name}"
         )
         raise StatisticError(block.refusal)
 

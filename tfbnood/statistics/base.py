@@ -12,12 +12,20 @@ import tensorflow as tf
 from tfbnood._core.images import as_images
 from tfbnood._core.progress import showing
 from tfbnood.errors import NotFittedError, StatisticError
-from tfbnood.protocols import Likelihood
+from tfbnood.networks.network import as_model
+from tfbnood.protocols import FeatureExtractor, Likelihood
 from tfbnood.scoring.compiled import Scorer
 from tfbnood.scoring.evidence import Evidence, Need, widest
 from tfbnood.scoring.frozen import FrozenModel, freeze
 
 __all__ = ["EvidenceStatistic", "Statistic", "scorer_of"]
+
+
+# How an error says what a model lacks.
+_WANTED: dict[type, str] = {
+    Likelihood: "have a method log_prob(images, training=…)",
+    FeatureExtractor: "be a Keras network",
+}
 
 
 class Statistic(abc.ABC):
@@ -31,6 +39,7 @@ class Statistic(abc.ABC):
         name: what it is called in `Detector(statistic=…)`.
         scope: "image" when an image's score depends on that image alone, "batch" when also on its companions.
         needs_model: False for statistics of the pixels alone.
+        takes: protocols of the models that it can use, one of which a model must have.
         image_shape_: shape of the images it was fitted to.
 
     Example:
@@ -42,17 +51,19 @@ class Statistic(abc.ABC):
     name: ClassVar[str]
     scope: ClassVar[Literal["image", "batch"]]
     needs_model: ClassVar[bool] = True
+    takes: ClassVar[tuple[type, ...]] = (Likelihood,)
     minimum_reference: int = 2
 
     def fit(self, model: Any, reference: Any, *, progress: bool | None = None) -> "Statistic":
         """Learns what in-distribution looks like.
 
         Args:
-            model: has `log_prob(images, training=…)`; a list of models for `waic`.
+            model: has `log_prob(images, training=…)`, or is any Keras network; a list of models for `waic`.
             reference: in-distribution images, `[n, height, width, channels]` in 0–255.
             progress: show a bar on a terminal.
         """
         reference = as_images(reference, getattr(model, "image_shape", None), name="reference")
+        model = as_model(model, reference.shape[1:])
         if len(reference) < self.minimum_reference:
             raise StatisticError(
                 f"reference must hold at least {self.minimum_reference} images for {self.name}. "
@@ -97,14 +108,17 @@ class Statistic(abc.ABC):
 
     def _check_model(self, model: Any) -> None:
         """Refuses a model that the statistic cannot use; one that it would only ignore is refused as well."""
-        if isinstance(model, Likelihood) or (model is None and not self.needs_model):
+        takes = self.takes if self.needs_model else (Likelihood, FeatureExtractor)
+        if isinstance(model, takes) or (model is None and not self.needs_model):
             return
+        wanted = " or ".join(_WANTED[protocol] for protocol in takes)
         cure = "give None to score by pixels alone"
-        if self.needs_model:
+        if isinstance(model, FeatureExtractor):
+            cure = "a network has features, bn_moments, bn_shift, bn_local and auto instead"
+        elif self.needs_model:
             cure = "statistics of pixels, such as pixel_pca, take None instead"
         raise StatisticError(
-            f"model must have a method log_prob(images, training=…) for {self.name}; {cure}. "
-            f"Received: {type(model).__name__}"
+            f"model must {wanted} for {self.name}; {cure}. Received: {type(model).__name__}"
         )
 
     def _restore(self, model: Any) -> None:  # noqa: B027 (most have nothing to make again)
@@ -140,6 +154,7 @@ class Statistic(abc.ABC):
                 raise StatisticError(f"{self.name} has no {key[:80]!r}")
             setattr(self, key, value)
         self.image_shape_ = tuple(int(side) for side in state["image_shape_"])
+        model = as_model(model, self.image_shape_)
         self._check_model(model)
         self._restore(model)
 

@@ -11,12 +11,13 @@ from tfbnood.scoring.compiled import compile_rows
 from tfbnood.scoring.evidence import Evidence, gather
 from tfbnood.scoring.moments import GRIDS
 from tfbnood.statistics.base import EvidenceStatistic
-from tfbnood.statistics.bn_norm import BatchNormStatistic
+from tfbnood.statistics.bn_norm import MomentStatistic
+from tfbnood.statistics.subspace import fit_subspace, residuals
 
 __all__ = ["BnMoments"]
 
 
-class BnMoments(BatchNormStatistic, EvidenceStatistic):
+class BnMoments(MomentStatistic, EvidenceStatistic):
     """How far an image's own batch-norm moments lie from the subspace that those of reference images fill.
 
     One evaluation-mode pass; in every channel of every batch normalisation the image's own mean and variance, in units
@@ -28,7 +29,8 @@ class BnMoments(BatchNormStatistic, EvidenceStatistic):
 
     Args:
         grid: 1 (default) takes moments over the whole image; 2 over each quarter, which also tells where things are.
-        components: of the subspace, at most. Defaults to 50; more are not better, and a detector carries them along.
+        components: of the subspace, at most, and never more than a quarter of the images. Defaults to 50; more are not
+            better, and a detector carries them along.
         reference_images: images to fit it to, at most. Defaults to 4,000.
         seed: of scikit-learn's randomised solver and of the choice of images.
 
@@ -64,33 +66,25 @@ class BnMoments(BatchNormStatistic, EvidenceStatistic):
         self.seed = seed
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
-        from sklearn.decomposition import PCA
-
         self._restore(model)
         moments_of = compile_rows(
             lambda images: self._moments(gather(self._model, "moments", images)), self.image_shape_
         )
         some = sample_of(reference, self.reference_images, self.seed)
         moments = moments_of(some, f"{self.name} of reference images")
-        self.mean_ = moments.mean(axis=0)
-        # A channel that is the same in all reference images must not divide by nothing.
-        self.scale_ = np.maximum(moments.std(axis=0), 1e-3)
-        standard = (moments - self.mean_) / self.scale_
-        components = min(self.components, min(standard.shape) - 1)
-        pca = PCA(components, random_state=self.seed, svd_solver="randomized").fit(standard)
-        # Half precision: what it rounds off is small beside a residual of thousands of values.
-        self.components_ = pca.components_.astype(np.float16)
+        self.mean_, self.scale_, self.components_ = fit_subspace(
+            moments, self.components, self.seed
+        )
 
     def _fitted_names(self) -> tuple[str, ...]:
-        return ("mean_", "scale_", "components_")
+        return self.large
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        # Clipped: one wild channel must not drown the others' digits in float32.
-        standard = (self._moments(evidence) - self._large("mean_")) / self._large("scale_")
-        standard = tf.clip_by_value(standard, -30.0, 30.0)
-        axes = self._large("components_")
-        outside = standard - tf.matmul(tf.matmul(standard, axes, transpose_b=True), axes)
-        return tf.reduce_sum(tf.square(outside), axis=1)
+        return tf.reduce_sum(tf.square(self.tensor_residuals(evidence)), axis=1)
+
+    def tensor_residuals(self, evidence: Evidence) -> tf.Tensor:
+        """What of each image's moments lies outside the subspace, in standard deviations, `[n, f]`."""
+        return residuals(self._moments(evidence), *map(self._large, self.large))
 
     def _moments(self, evidence: Evidence) -> tf.Tensor:
         return evidence.moments[GRIDS.index(self.grid)]

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from tfbnood.errors import StatisticError
+from tfbnood.protocols import FeatureExtractor, Likelihood
 from tfbnood.scoring.rules import batch_normalizations
 from tfbnood.statistics.base import Statistic
 
-__all__ = ["bn_delta"]
+__all__ = ["BatchNormStatistic", "MomentStatistic", "bn_delta", "check_ratios"]
 
 
 def bn_delta(low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -31,3 +32,9 @@ class BatchNormStatistic(Statistic):
                 f"{self.name} compares the moments of images with the moving ones, so the model must have "
                 "keras.layers.BatchNormalization layers. Received: a model with none"
             )
+
+
+class MomentStatistic(BatchNormStatistic):
+    """A statistic of the moments alone, which needs no likelihood: any network with batch normalisation will do."""
+
+    takes = (Likelihood, FeatureExtractor)

@@ -1,5 +1,6 @@
 """Several statistics of single images as one: their joint density in-distribution, and how high they are."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import tensorflow as tf
 
 from tfbnood._core.sampling import shuffled_halves
 from tfbnood.errors import StatisticError
-from tfbnood.protocols import Likelihood
+from tfbnood.protocols import FeatureExtractor, Likelihood
 from tfbnood.scoring.compiled import compile_rows
 from tfbnood.scoring.evidence import Evidence, gather, widest
 from tfbnood.scoring.rules import batch_normalizations
@@ -17,6 +18,8 @@ from tfbnood.statistics.base import EvidenceStatistic, Statistic
 from tfbnood.statistics.normal_scores import normal_scores, tables
 
 __all__ = ["Ensemble"]
+
+_WEIGHT, _NETWORK_WEIGHT = 1.5, 3.0
 
 
 class Ensemble(EvidenceStatistic):
@@ -32,14 +35,18 @@ class Ensemble(EvidenceStatistic):
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
     than any new image will ever be.
 
+    On a network without likelihoods the members are `features` and `bn_moments`, and three quarters of the reference
+    images are theirs.
+
     Args:
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
-            `pixel_knn`, and `pretext`.
+            `pixel_knn`, and `pretext`; for a network to `features` and, where it has batch normalisation, `bn_moments`.
         pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
         components: of the mixture. Defaults to 10.
-        weight: of the sum of normal scores. Defaults to 1.5; with `components`, the members of the sum and what each
-            counts there chosen on pseudo-outliers (tools/research).
+        weight: of the sum of normal scores. Defaults to 1.5, and to 3 for a network; with `components`, the members of
+            the sum and what each counts there chosen on pseudo-outliers, for networks also on held-out classes
+            (tools/research).
         reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
@@ -55,6 +62,7 @@ class Ensemble(EvidenceStatistic):
     """
 
     name = "ensemble"
+    takes = (Likelihood, FeatureExtractor)
     minimum_reference = 20
 
     def __init__(
@@ -63,7 +71,7 @@ class Ensemble(EvidenceStatistic):
         members: Sequence[str | Sequence] | None = None,
         pretext: bool = True,
         components: int = 10,
-        weight: float = 1.5,
+        weight: float | None = None,
         reference_images: int = 3000,
         seed: int = 0,
     ):
@@ -107,8 +115,13 @@ class Ensemble(EvidenceStatistic):
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         from sklearn.mixture import GaussianMixture
 
+        if isinstance(model, FeatureExtractor) and not batch_normalizations(model):
+            warnings.warn(
+                "the network has no BatchNormalization layers: the detector stands on its features alone",
+                stacklevel=4,
+            )
         self._members = self._new_members(model)
-        known, new = shuffled_halves(reference, self.seed)
+        known, new = self._parts(model, reference)
         for member in self._members:
             if member.name not in self._taken:
                 member.fit(model, known)
@@ -131,8 +144,20 @@ class Ensemble(EvidenceStatistic):
         self.means_ = mixture.means_.astype(np.float32)
         self.precisions_cholesky_ = mixture.precisions_cholesky_.astype(np.float32)
 
+    def _parts(self, model: Any, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images for the members and for the mixture."""
+        if not isinstance(model, FeatureExtractor):
+            return shuffled_halves(reference, self.seed)
+        # Two or three members need few images for their joint density, and each member all it can get.
+        order = np.random.RandomState(self.seed).permutation(len(reference))
+        cut = len(reference) * 3 // 4
+        return reference[order[:cut]], reference[order[cut:]]
+
     def _restore(self, model: Any) -> None:
         self.need = widest(*(member.need for member in self._members))
+        self._weight = self.weight
+        if self.weight is None:
+            self._weight = _NETWORK_WEIGHT if isinstance(model, FeatureExtractor) else _WEIGHT
         super()._restore(model)
 
     @property
@@ -172,7 +197,7 @@ class Ensemble(EvidenceStatistic):
         ).astype(np.float32)
         if not counts.any():
             counts = np.ones_like(counts)
-        return self.weight * tf.linalg.matvec(points, counts) - self._log_density(points)
+        return self._weight * tf.linalg.matvec(points, counts) - self._log_density(points)
 
     def _by_member(self, evidence: Evidence) -> list[tf.Tensor]:
         """The columns of each."""
@@ -214,6 +239,10 @@ class Ensemble(EvidenceStatistic):
 
 def _members_for(model: Any, pretext: bool) -> list[Sequence]:
     """The statistics that a model allows."""
+    if isinstance(model, FeatureExtractor):
+        if batch_normalizations(model):
+            return [("features", {}), ("bn_moments", {"grid": 1})]
+        return [("features", {})]
     members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
     if isinstance(model, Likelihood):
         members += [("log_prob", {}), ("complexity", {})]

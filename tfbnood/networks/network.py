@@ -1,0 +1,246 @@
+"""A Keras network with its input size and preprocessing: images in 0–255 in, features out."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfbnood.errors import StatisticError
+from tfbnood.networks.preprocessing import Preprocess, from_saved, to_saved
+from tfbnood.protocols import FeatureExtractor, Likelihood
+
+__all__ = ["RESIZING", "Network", "as_model"]
+
+RESIZING = "bicubic, antialiased where it shrinks"
+# Layers behind the features of a classifier that change nothing, or only what the last Dense says.
+_BEHIND_DENSE = (keras.layers.Activation, keras.layers.Dropout, keras.layers.Softmax)
+
+
+@keras.saving.register_keras_serializable(package="tfbnood")
+class Network(keras.Model):
+    """Any Keras network as something a detector can stand on: `features(images)`, and its batch normalisations.
+
+    Images are resized once, in the graph, to the network's size (bicubic, antialiased where it shrinks), grey ones get
+    three equal channels where the network wants colour, and then `preprocess` takes them from 0–255 to what the network
+    was trained on. Of common filters bicubic was best on held-out classes of CIFAR-10 (tools/research).
+
+    Features are the outputs of `layers`, averaged over places; of several layers each is scaled to unit length. By
+    default they are what the last Dense of a Functional or Sequential classifier reads, and otherwise what the network
+    returns.
+
+    Args:
+        network: a Functional, Sequential or subclassed `keras.Model` with one image input, channels last.
+        size: `(height, width)` to run it at. Defaults to the input size that it was built for, and to the images' own
+            where it takes any.
+        preprocess: pixels in 0–255, float32 → what the network takes: a Keras layer or a function. Defaults to none,
+            for a network that has it inside.
+        layers: names of layers of a Functional or Sequential network whose outputs are the features.
+
+    Example:
+        >>> import keras
+        >>> classifier = keras.Sequential(
+        ...     [
+        ...         keras.Input((16, 16, 1)),
+        ...         keras.layers.Conv2D(4, 3),
+        ...         keras.layers.BatchNormalization(),
+        ...         keras.layers.GlobalAveragePooling2D(),
+        ...         keras.layers.Dense(10, activation="softmax"),
+        ...     ]
+        ... )
+        >>> network = tfbnood.networks.Network(classifier, preprocess=keras.layers.Rescaling(1 / 255))
+        >>> network.features(tfbnood.data.load("digits").test[:5]).shape
+        TensorShape([5, 4])
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        *,
+        size: Sequence[int] | None = None,
+        preprocess: Preprocess | None = None,
+        layers: Sequence[str] | None = None,
+        **kwargs: Any,
+    ):
+        _check_network(network)
+        super().__init__(**{"name": network.name, **kwargs})
+        self.network = network
+        self.preprocess = preprocess
+        self.feature_layers = None if layers is None else list(layers)
+        height, width, channels = _input_shape(network)
+        self.channels = channels
+        self.size = _checked_size(size, (height, width))
+        if self.feature_layers is not None:
+            _feature_tensors(network, self.feature_layers)  # Fail now, not at fit time.
+
+    def prepare(self, image_shape: Sequence[int]) -> "Network":
+        """Runs one image through, so that every variable exists and a network that cannot take it fails here."""
+        channels = image_shape[-1]
+        if self.channels is not None and channels not in (1, self.channels):
+            raise StatisticError(
+                f"images must have {self.channels} channels for this network, or 1. "
+                f"Received: shape={tuple(image_shape)}"
+            )
+        try:
+            features = self.features(tf.zeros((1, *image_shape), tf.uint8))
+        except StatisticError:
+            raise
+        except Exception as error:  # Whatever a user's network raises, of any type.
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise StatisticError(
+                f"model must take images of shape {tuple(image_shape)} at size {self.size or 'as they are'}; size= and "
+                f"preprocess= of tfbnood.networks.Network say how. Received: {self.network.name}, which fails: {reason}"
+            ) from error
+        if len(features.shape) != 2:
+            raise StatisticError(
+                f"features must be vectors or maps. Received: shape={features.shape}"
+            )
+        return self
+
+    def features(self, images: Any, training: bool = False) -> tf.Tensor:
+        """Features, float32 `[n, f]`, of images `[n, height, width, channels]` in 0–255."""
+        return self(tf.convert_to_tensor(images), training=training)
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """The same; what Keras calls."""
+        pixels = tf.cast(images, tf.float32)
+        if self.size is not None and tuple(images.shape[1:3]) != self.size:
+            pixels = tf.image.resize(pixels, self.size, method="bicubic", antialias=True)
+            pixels = tf.clip_by_value(pixels, 0.0, 255.0)  # Edges overshoot.
+        if self.channels == 3 and images.shape[-1] == 1:
+            pixels = tf.repeat(pixels, 3, axis=-1)
+        if self.preprocess is not None:
+            pixels = self.preprocess(pixels)
+        outputs = _extractor(self.network, self.feature_layers)(pixels, training=training)
+        pooled = [_pooled(one) for one in tf.nest.flatten(outputs)]
+        if len(pooled) == 1:
+            return pooled[0]
+        return tf.concat([tf.math.l2_normalize(one, axis=1) for one in pooled], axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "network": keras.saving.serialize_keras_object(self.network),
+            "size": None if self.size is None else list(self.size),
+            "preprocess": to_saved(self.preprocess),
+            "layers": self.feature_layers,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Network":
+        config = dict(config)
+        network = keras.saving.deserialize_keras_object(config.pop("network"))
+        return cls(network, preprocess=from_saved(config.pop("preprocess")), **config)
+
+
+_known: weakref.WeakKeyDictionary[Any, "weakref.ref[Network]"] = weakref.WeakKeyDictionary()
+
+
+def as_model(
+    model: Any, image_shape: Sequence[int], *, preprocess: Preprocess | None = None
+) -> Any:
+    """What statistics take: a plain Keras model becomes a `Network` that has seen an image, all else stays as it is.
+
+    Args:
+        model: whatever a user calls a model.
+        image_shape: `(height, width, channels)` of the images.
+        preprocess: as for `Network`, which must not have one already.
+    """
+    is_plain = isinstance(model, keras.Model) and not isinstance(
+        model, Likelihood | FeatureExtractor
+    )
+    if preprocess is not None and not is_plain:
+        raise StatisticError(
+            "preprocess goes with a plain Keras model; a tfbnood.networks.Network has its own, and a likelihood model "
+            f"takes 0–255. Received: preprocess for {type(model).__name__}"
+        )
+    if is_plain:
+        # The same wrapping for the same model, so that statistics of one model share one pass.
+        known = _known[model]() if model in _known else None
+        if known is None or known.preprocess is not preprocess:
+            known = Network(model, preprocess=preprocess)
+            _known[model] = weakref.ref(known)
+        model = known
+    return model.prepare(image_shape) if isinstance(model, Network) else model
+
+
+def _check_network(network: Any) -> None:
+    if not isinstance(network, keras.Model):
+        raise StatisticError(
+            f"network must be a keras.Model. Received: {type(network).__module__}.{type(network).__name__}"
+        )
+    if isinstance(network, Network):
+        raise StatisticError("network must be a plain Keras model. Received: a Network")
+
+
+def _input_shape(network: keras.Model) -> tuple[int | None, int | None, int | None]:
+    """Height, width and channels of a network's input; None where it takes any or does not say."""
+    shape = getattr(network, "input_shape", None)
+    if shape is None:
+        return None, None, None
+    if not isinstance(shape, tuple) or len(shape) != 4:
+        raise StatisticError(
+            f"network must have one input of images [n, height, width, channels]. Received: input_shape={shape}"
+        )
+    if shape[3] not in (1, 3, None):
+        raise StatisticError(
+            f"network must take 1 or 3 channels, channels last. Received: input_shape={shape}"
+        )
+    return shape[1:]
+
+
+def _checked_size(
+    size: Sequence[int] | None, built: tuple[int | None, int | None]
+) -> tuple[int, int] | None:
+    known = None if None in built else built
+    if size is None:
+        return known  # type: ignore[return-value]
+    wanted = tuple(int(side) for side in size)
+    if len(wanted) != 2 or min(wanted) < 1:
+        raise StatisticError(f"size must be (height, width). Received: size={size!r}")
+    if known is not None and wanted != known:
+        raise StatisticError(
+            f"size must be {known}, which the network was built for, or left out. Received: size={size!r}"
+        )
+    return wanted
+
+
+def _extractor(network: keras.Model, layers: list[str] | None) -> keras.Model:
+    """The network up to its features."""
+    tensors = _feature_tensors(network, layers)
+    return network if tensors is None else keras.Model(network.inputs, tensors)
+
+
+def _feature_tensors(network: keras.Model, layers: list[str] | None) -> list[Any] | None:
+    """Where the features are in the graph of a network; None for all that it returns."""
+    graph = bool(getattr(network, "inputs", None))  # Functional, or Sequential and built
+    if layers is not None:
+        if not graph:
+            raise StatisticError(
+                "layers goes with a Functional or Sequential network that is built. "
+                f"Received: {type(network).__name__}"
+            )
+        names = [layer.name for layer in network.layers]
+        for name in layers:
+            if name not in names:
+                raise StatisticError(
+                    f"layers must be names of the network's layers, such as {', '.join(names[-3:])}. Received: {name!r}"
+                )
+        return [network.get_layer(name).output for name in layers]
+    if not graph or len(network.outputs) > 1:
+        return None
+    for layer in reversed(network.layers):
+        if isinstance(layer, keras.layers.Dense):
+            return [layer.input]
+        if not isinstance(layer, _BEHIND_DENSE):
+            break
+    return None
+
+
+def _pooled(values: tf.Tensor) -> tf.Tensor:
+    """Maps and sequences averaged over places, vectors as they are."""
+    values = tf.cast(values, tf.float32)
+    if len(values.shape) <= 2:
+        return values
+    return tf.reduce_mean(values, axis=list(range(1, len(values.shape) - 1)))

@@ -1,0 +1,38 @@
+"""Where the moments of reference images lie: what `bn_moments` and `bn_shift` measure distances from."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["fit_subspace", "residuals"]
+
+
+def fit_subspace(
+    rows: np.ndarray, components: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and standard deviation of every column, `[f]`, and principal components of the standardised rows, `[k, f]`.
+
+    Args:
+        rows: `[n, f]`.
+        components: at most, and never more than a quarter of the rows: few images fill a subspace of their own, from
+            which every new image would be far.
+        seed: of scikit-learn's randomised solver.
+    """
+    from sklearn.decomposition import PCA
+
+    mean = rows.mean(axis=0)
+    # Guard against channels that are the same in all reference images.
+    scale = np.maximum(rows.std(axis=0), 1e-3)
+    standard = (rows - mean) / scale
+    count = min(components, max(1, len(rows) // 4), rows.shape[1] - 1)
+    pca = PCA(count, random_state=seed, svd_solver="randomized").fit(standard)
+    # Half precision: what it rounds off is small beside a residual of thousands of values.
+    return mean, scale, pca.components_.astype(np.float16)
+
+
+def residuals(rows: tf.Tensor, mean: Any, scale: Any, axes: tf.Tensor) -> tf.Tensor:
+    """Standardised rows less what lies in the subspace, `[n, f]`."""
+    # Clipped: one wild channel must not drown the others' digits in float32.
+    standard = tf.clip_by_value((rows - mean) / scale, -30.0, 30.0)
+    return standard - tf.matmul(tf.matmul(standard, axes, transpose_b=True), axes)
