@@ -5,6 +5,7 @@ from typing import Any
 
 from tfbnood.cli import checks, options, values
 from tfbnood.errors import TfbnoodError
+from tfbnood.reproduce.near_cases import CASES
 from tfbnood.reproduce.studies import SCALES, WHAT
 
 __all__ = ["add", "run"]
@@ -21,7 +22,8 @@ def add(commands: Any) -> None:
         "what",
         choices=WHAT,
         metavar="WHAT",
-        help=f"{', '.join(WHAT[:-2])}; beyond: what this package adds; all: one page of everything",
+        help=f"{', '.join(WHAT[:-3])}; beyond: what this package adds; near: near outliers, by networks; "
+        "all: one page of everything of the paper",
     )
     command.add_argument("--scale", choices=tuple(SCALES), default="cpu", help="(default: cpu)")
     options.out(command, "folder of the results", required=True)
@@ -48,10 +50,12 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Makes tables and figures, and prints them as a page."""
-    names = [study.name for study in SCALES[arguments.scale]]
+    near = arguments.what == "near"
+    names = [one.name for one in (CASES if near else SCALES[arguments.scale])]
     if arguments.only is not None and arguments.only not in names:
+        where = "for near" if near else f"at --scale {arguments.scale}"
         raise TfbnoodError(
-            f"--only must be one of {', '.join(names)} at --scale {arguments.scale}. "
+            f"--only must be one of {', '.join(names)} {where}. "
             f"Received: {arguments.only}{values.did_you_mean(arguments.only, names)}"
         )
     checks.check_data_sets("--data-dir", [], arguments.data_dir)

@@ -14,9 +14,10 @@ from tfbnood._core.files import atomic_path, write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood.errors import TfbnoodError
 from tfbnood.plots.style import write_figure
-from tfbnood.reproduce import beyond, figures, tables
+from tfbnood.reproduce import beyond, figures, near, tables
 from tfbnood.reproduce.context import StudyContext
 from tfbnood.reproduce.measure import MEASURES
+from tfbnood.reproduce.near_cases import CASES
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
 from tfbnood.reproduce.stages import Stages
 from tfbnood.reproduce.studies import NEEDS, SCALES, WHAT, Study
@@ -100,6 +101,8 @@ def reproduce(
             raise TfbnoodError(
                 f"{name} must be one of {', '.join(allowed)}. Received: {name}={value!r}"
             )
+    if what == "near":
+        return _reproduce_near(pathlib.Path(out), n, data_dir, only, finished)
     names = [study.name for study in SCALES[scale]]
     if only is not None and only not in names:
         raise TfbnoodError(f"only must be one of {', '.join(names)}. Received: only={only!r}")
@@ -141,6 +144,27 @@ def reproduce(
         title = "Unsupervised Out-of-Distribution Detection with Batch Normalization, reproduced"
         _write_text(out / "index.md", page_as_markdown(title, sections))
         _write_text(out / "index.html", page_as_html(title, sections, out))
+    return sections
+
+
+def _reproduce_near(
+    out: pathlib.Path, n: int, data_dir: str | None, only: str | None, finished: bool
+) -> list[Section]:
+    """Measures what is not finished, and writes `near.md`, `near.html` and `near.json`."""
+    names = [case.name for case in CASES]
+    if only is not None and only not in names:
+        raise TfbnoodError(f"only must be one of {', '.join(names)}. Received: only={only!r}")
+    if not finished:
+        near.run_stages(out, n, data_dir, only)
+    found = near.read_stages(out)
+    sections = near.make_sections(found)
+    command = shlex.join(["tfbnood", *sys.argv[1:]])
+    about = {"command": command, "n": n, "versions": versions(), "machine": machine()}
+    stages = {f"{case}_{name}": len(results) for (case, name), results in found.items()}
+    write_json(out / "near.json", {"what": "near", **about, "stages": stages})
+    sections.append(Section("Made by", [f"`{command}`, at most {n} images of a set."]))
+    _write_text(out / "near.md", page_as_markdown("Near outliers", sections))
+    _write_text(out / "near.html", page_as_html("Near outliers", sections, out))
     return sections
 
 

@@ -77,7 +77,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "figure5": ("fooled",),
     "beyond": ("ensemble", "statistics", *_BATCHES, "deltas", "speed", "draws", "ratio"),
 }
-WHAT = (*NEEDS, "all")
+# `near` has cases of its own, in near_cases.
+WHAT = (*NEEDS, "near", "all")
 
 _PAPER = ("bits", "ensemble", "statistics", "deltas", "shares", "waic")
 _FIRST = (*_PAPER, *_BATCHES, "speed", "draws", "ratio")

@@ -1,0 +1,205 @@
+"""One detector on one case of near outliers: AUROC by statistic and set, with its scores and its cost."""
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+
+from tfbnood import zoo
+from tfbnood._core.sampling import sample_of, take
+from tfbnood.data.pools import outlier_set
+from tfbnood.data.sets import Dataset, load
+from tfbnood.data.tinyimagenet_classes import without_cifar10_kinds
+from tfbnood.metrics import estimates
+from tfbnood.networks import Network
+from tfbnood.networks import load as load_network
+from tfbnood.reproduce.near_cases import Case, Setup
+from tfbnood.reproduce.small_classifier import train_classifier
+from tfbnood.statistics.base import EvidenceStatistic, scorer_of
+from tfbnood.statistics.bn_moments import BnMoments
+from tfbnood.statistics.bn_shift import BnShift
+from tfbnood.statistics.ensemble import Ensemble
+from tfbnood.statistics.registry import get
+
+__all__ = ["Sets", "measure_near", "near_sets"]
+
+BATCH, SHARE, LEVEL, BATCHES = 64, 0.25, 0.05, 200
+_CALIBRATION = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Sets:
+    """The images of a case.
+
+    Attributes:
+        reference: to fit to.
+        labels: of the reference images, for the small classifier alone; None where there are none.
+        calibration: held out; not in any other set.
+        inliers: test images.
+        inlier_labels: of those, to make batches of one class; None where there are none.
+        outliers: by name.
+    """
+
+    reference: np.ndarray
+    labels: np.ndarray | None
+    calibration: np.ndarray
+    inliers: np.ndarray
+    inlier_labels: np.ndarray | None
+    outliers: dict[str, np.ndarray]
+
+
+def near_sets(case: Case, n: int, data_dir: str | None = None) -> Sets:
+    """Loads a case; at most n images of a test set."""
+    dataset = load(case.data, data_dir=data_dir)
+    if case.data == "screw":
+        return _screws(dataset)
+    train, labels = dataset.train, dataset.train_labels
+    calibration, inliers, test_labels = dataset.calibration, dataset.test, dataset.test_labels
+    outliers = {name: _outliers(name, dataset, data_dir) for name in case.outliers}
+    if case.left_out:
+        known = ~np.isin(labels, case.left_out)
+        train, labels = train[known], labels[known]
+        calibration = calibration[~np.isin(dataset.calibration_labels, case.left_out)]
+        known = ~np.isin(test_labels, case.left_out)
+        outliers = {"left out": inliers[~known]}
+        inliers, test_labels = inliers[known], test_labels[known]
+    rows = take(np.arange(len(inliers)), n, 0)
+    return Sets(
+        train,
+        labels,
+        calibration,
+        inliers[rows],
+        None if test_labels is None else test_labels[rows],
+        {name: take(images, n, 0) for name, images in outliers.items()},
+    )
+
+
+def measure_near(case: Case, setup: Setup, seed: int, n: int, data_dir: str | None) -> dict:
+    """Fits a detector and measures it; JSON-safe."""
+    sets = near_sets(case, n, data_dir)
+    some = sample_of(np.arange(len(sets.reference)), setup.reference or 1, seed)
+    began = time.process_time()
+    network = _network(setup, sets, seed)
+    trained = time.process_time()
+    statistics = _fitted(case, setup, network, sets.reference[some])
+    fitted = time.process_time()
+    score = scorer_of(statistics)
+    whole = {"calibration": sets.calibration[:_CALIBRATION], "inliers": sets.inliers}
+    scores = {key: score(images)["score"] for key, images in {**whole, **sets.outliers}.items()}
+    scored = time.process_time()
+    rows = []
+    for name in sets.outliers:
+        is_ood = np.repeat([False, True], [len(scores["inliers"]), len(scores[name])])
+        for index, one in enumerate(statistics):
+            both = np.concatenate([scores["inliers"], scores[name]])[:, index]
+            found = estimates(is_ood, both, seed=0)["auroc"]
+            rows.append(
+                {
+                    "statistic": one.name,
+                    "set": name,
+                    "auroc": found.value,
+                    "interval": [found.low, found.high],
+                    "images": len(scores[name]),
+                }
+            )
+    images = sum(map(len, scores.values()))
+    return {
+        "reference": 0 if setup.reference == 0 else len(some),
+        "inliers": len(sets.inliers),
+        "rows": rows,
+        "train_cpu_seconds": round(trained - began, 1),
+        "fit_cpu_seconds": round(fitted - trained, 1),
+        "images_per_cpu_second": round(images / (scored - fitted), 1),
+        # Of the first statistic, for the tables that join two detectors.
+        "scores": {
+            key: [float(f"{one:.5g}") for one in of[:, 0]]
+            for key, of in scores.items()
+            if case.detector and seed == 0
+        },
+        "batches": _batches(statistics, sets) if network is not None else {},
+    }
+
+
+def _network(setup: Setup, sets: Sets, seed: int) -> Any:
+    if setup.network is None:
+        return None
+    if setup.network == "classifier":
+        if sets.labels is None:
+            raise ValueError("a classifier needs labels")
+        return Network(train_classifier(sets.reference, sets.labels, seed=seed))
+    return load_network(setup.network, size=setup.size)
+
+
+def _fitted(
+    case: Case, setup: Setup, network: Any, reference: np.ndarray
+) -> list[EvidenceStatistic]:
+    """What is measured, the detector's own first."""
+    if setup.reference == 0:
+        statistic = zoo.load(str(case.detector)).statistic
+        assert isinstance(statistic, Ensemble)
+        return [statistic]
+    settings = {"pretext": False} if network is None else {}
+    ensemble = get("ensemble", **settings)
+    assert isinstance(ensemble, Ensemble)
+    ensemble.fit(network, reference, progress=True)
+    found = [ensemble, *ensemble._members]
+    if setup.local:
+        local = get("bn_local").fit(network, reference, progress=True)
+        assert isinstance(local, EvidenceStatistic)
+        found.append(local)
+    return found
+
+
+def _batches(statistics: list[EvidenceStatistic], sets: Sets) -> dict[str, float]:
+    """Share of batches of 64 that `bn_shift` finds at 5 %: fresh ones, of one class, and with a quarter of outliers."""
+    shift = BnShift.of(next(one for one in statistics if isinstance(one, BnMoments)))
+    calibration = sets.calibration[:_CALIBRATION]
+    if min(len(calibration), len(sets.inliers)) < 2 * BATCH:
+        return {}
+    null = shift.group_null(calibration, (BATCH,))[BATCH]
+    rows = {key: shift.residuals(of) for key, of in {"": sets.inliers, **sets.outliers}.items()}
+    random = np.random.RandomState(0)
+
+    def found(inliers: np.ndarray, outliers: np.ndarray | None, count: int) -> float:
+        """A batch's value is the squared length of its mean residual, as in `BnShift.score`."""
+        alarms = 0
+        for _ in range(BATCHES):
+            parts = [inliers[random.permutation(len(inliers))[: BATCH - count]]]
+            if outliers is not None:
+                parts.append(outliers[random.permutation(len(outliers))[:count]])
+            value = np.square(np.concatenate(parts).mean(axis=0, dtype=np.float64)).sum()
+            alarms += (1 + (null >= value).sum()) / (len(null) + 1) <= LEVEL
+        return alarms / BATCHES
+
+    shares = {"fresh": found(rows[""], None, 0)}
+    labels = sets.inlier_labels
+    if labels is not None:
+        of_one = [rows[""][labels == label] for label in np.unique(labels)]
+        of_one = [one for one in of_one if len(one) >= BATCH]
+        if of_one:
+            shares["one class"] = float(np.mean([found(one, None, 0) for one in of_one]))
+    for name in sets.outliers:
+        if len(rows[name]) >= BATCH // 4:
+            shares[name] = found(rows[""], rows[name], round(SHARE * BATCH))
+    return shares
+
+
+def _outliers(name: str, dataset: Dataset, data_dir: str | None) -> np.ndarray:
+    if name == "tinyimagenet_other":
+        other = load("tinyimagenet", data_dir=data_dir)
+        assert other.test_labels is not None
+        return other.test[without_cifar10_kinds(other.test_labels)]
+    if name == "flowers128":  # Nothing is fitted to them: all 150 count.
+        return np.concatenate(list(load(name, data_dir=data_dir).splits.values()))
+    return outlier_set(name, dataset, seed=0, data_dir=data_dir)
+
+
+def _screws(dataset: Dataset) -> Sets:
+    """Good ones held back from the training images: those of the test set are darker than all others."""
+    good = np.concatenate([dataset.train, dataset.calibration])
+    good = good[np.random.RandomState(0).permutation(len(good))]
+    reference, held_back = good[: len(good) * 3 // 4], good[len(good) * 3 // 4 :]
+    assert dataset.test_labels is not None
+    defects = dataset.test[dataset.test_labels == 1]
+    return Sets(reference, None, held_back, held_back, None, {"defects": defects})
