@@ -83,7 +83,7 @@ REFUSED = {
     f"{CALIBRATE} --statistic magic:{{}}": "--statistic must be auto or one of … Received: magic",
     f"{EVALUATE} --statistics log_prob pixel_pac": "--statistics must … did you mean pixel_pca?",
     f"{TUNE} --statistic esemble": "--statistic must be … did you mean ensemble?",
-    # Data sets; the folder has things_train.npz and other.npz.
+    # Data sets; the folder has things_train.npz and large.npz.
     "train --data no_such_data --preset tiny --steps 1 --out new": "--data must be one of digits, … "
     "or have npz files in the folder that --data-dir names. Received: no_such_data",
     "tune --data fasion_mnist --out new": "--data must be … did you mean fashion_mnist?",
@@ -98,6 +98,15 @@ REFUSED = {
     "photos, or have … Received: nothing",
     "evaluate detector --inliers digits --outliers rotation fotos": "did you mean photos?",
     f"{EXPORT} --data digit": "--data must be … did you mean digits?",
+    # Sizes; the folder has large.npz with images of 96×96×3.
+    "train --data large --data-dir sets --preset cpu-colour --steps 1 --out new": "--data must keep to 4 times the "
+    "32×32 pixels that the preset cpu-colour is meant for: … 9 times as long; resize the images to 32×32, or use a "
+    "network … `tfbnood.Detector(tfbnood.networks.load(… or pass --any-size. Received: 96×96 pixels",
+    f"{TRAIN} --data large --data-dir sets --model vae": "--data must … the preset tiny … Received: 96×96",
+    f"{TRAIN} --data large --data-dir sets --model pixelcnn": "--data must … Received: 96×96",
+    f"{TUNE} --data large --data-dir sets": "--data must keep to 4 times the 32×32 pixels that the preset cpu-colour "
+    "… or pass --any-size. Received: 96×96",
+    f"{TUNE} --data large --data-dir sets --preset tiny": "--data must … tiny … Received: 96×96",
     # Folders and files.
     "calibrate nowhere --out new": "RUN must be a folder of `tfbnood train`, with run.json. Received: "
     "nowhere, which does not exist",
@@ -173,6 +182,7 @@ def files(tmp_path_factory):
     (folder / "file").touch()
     (folder / "damaged.npz").write_bytes(b"PK")
     np.savez(folder / "sets" / "things_train.npz", images=np.zeros((2, 8, 8, 1), np.uint8))
+    np.savez(folder / "sets" / "large.npz", images=np.zeros((8, 96, 96, 3), np.uint8))
     return folder
 
 

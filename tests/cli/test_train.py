@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from tfbnood._core.presets import PRESETS
@@ -18,7 +19,7 @@ def test_help_lists_the_options(capsys):
         main(["train", "--help"])
     text = capsys.readouterr().out
     words = "--data --model --preset --steps --out --batch-size --seed --learning-rate"
-    more = "--jit --no-jit --checkpoint-every --data-dir"
+    more = "--jit --no-jit --checkpoint-every --data-dir --any-size"
     assert [option for option in f"{words} {more}".split() if option not in text] == []
     assert [name for name in MODELS if name not in text] == []
 
@@ -42,3 +43,39 @@ def test_it_reports_what_it_made_and_nothing_else(tmp_path, capsys, monkeypatch)
     (line,) = captured.err.splitlines()
     assert re.fullmatch(r"step 1/1: \d+\.\d+ bits/dim, \d+\.\d+ s/step, 00:00 left", line)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def large(folder, side):
+    images = np.random.default_rng(0).integers(0, 256, (20, side, side, 1), dtype=np.uint8)
+    np.savez(folder / "large.npz", images=images)
+    return [*TRAIN, "run", "--data", "large", "--data-dir", str(folder)]
+
+
+def test_images_too_large_for_the_preset_are_one_line_of_warning(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*large(tmp_path, 36))
+    assert (code, out) == (0, "trained vae: run/model.keras, run/run.json\n")
+    warning, step = err.splitlines()
+    assert re.fullmatch(
+        r"tfbnood: warning: --data should keep to the 28×28 pixels that the preset tiny is meant for: .* 1\.7 times as "
+        r"long; resize the images to 28×28, or use a network, .* Received: 36×36 pixels",
+        warning,
+    )
+    assert step.startswith("step 1/1")
+    # Done already, and in silence.
+    assert run(*large(tmp_path, 36), "--any-size") == (0, out, "")
+
+
+def test_any_size_trains_what_is_refused_without_it(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = large(tmp_path, 60)
+    code, out, err = run(*line)
+    assert (code, out) == (2, "")
+    (refusal,) = err.splitlines()
+    assert re.fullmatch(
+        r"tfbnood: --data must .* or pass --any-size\. Received: 60×60 pixels", refusal
+    )
+    assert not (tmp_path / "run").exists()
+    code, _, err = run(*line, "--any-size")
+    assert code == 0
+    assert [text.split(":")[0] for text in err.splitlines()] == ["step 1/1"]

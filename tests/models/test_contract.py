@@ -225,3 +225,19 @@ def test_presets_make_models_of_their_shape_or_of_mine(name, preset):
 def test_an_unknown_preset_is_refused_with_the_known_ones(name):
     with pytest.raises(TfbnoodError, match=r"preset must be one of paper-grey, .*Received: 'huge'"):
         CLASSES[name].from_preset("huge")
+
+
+def test_a_preset_warns_of_images_it_is_not_meant_for_unless_any_size_will_do(name):
+    shape = (36, 36, 1)  # 1.65 times 28×28
+    with pytest.warns(UserWarning, match=r"image_shape should .* Received: 36×36 pix") as warned:
+        assert CLASSES[name].from_preset("tiny", shape).image_shape == shape
+    (warning,) = warned
+    assert warning.filename == __file__
+    # Warnings are errors here.
+    assert CLASSES[name].from_preset("tiny", shape, any_size=True).image_shape == shape
+
+
+def test_a_wrong_shape_is_refused_before_its_size_is_looked_at(name):
+    for shape in ((64, 64), (65, 64, 2), (64.0, 64.0, 3)):
+        with pytest.raises(DataError, match="image_shape must be"):
+            CLASSES[name].from_preset("cpu-colour", shape)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 
 import h5py
@@ -21,8 +22,10 @@ import pytest
 import tensorflow as tf
 from faults import fill, make_read_only, mounted
 
+from tfbnood._core.presets import PRESETS
 from tfbnood._core.provenance import array_sha256
 from tfbnood.cli import main
+from tfbnood.data import Dataset
 from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.training import run as training
 from tfbnood.training.run import train
@@ -477,3 +480,48 @@ def test_mutation_replaces_that_share_of_values_and_depends_on_the_step_alone():
 def test_a_mutation_out_of_range_is_refused(digits, tmp_path):
     with pytest.raises(TfbnoodError, match=r"mutation must lie in \[0, 1\). Received: mutation=1"):
         train(digits, model="vae", preset="tiny", steps=1, out=tmp_path / "run", mutation=1)
+
+
+def squares(*image_shape, count=20):
+    """A data set of noise."""
+    images = np.random.default_rng(0).integers(0, 256, (count, *image_shape), dtype=np.uint8)
+    return Dataset("squares", "made here", {"train": images, "calibration": images[:4]})
+
+
+@pytest.mark.parametrize("model", PRESETS)
+def test_images_far_too_large_are_refused_before_anything_is_made(model, tmp_path):
+    with pytest.raises(
+        TfbnoodError,
+        match=r"^dataset must keep to 4 times the 32×32 .* cpu-colour .* 9 times as long; resize .*"
+        r"Detector\(tfbnood\.networks\.load\(.* or pass any_size=True\. Received: 96×96 pixels$",
+    ):
+        train(squares(96, 96, 3), model=model, preset="cpu-colour", steps=1, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_too_large_are_trained_on_with_one_warning(tmp_path):
+    options = {"model": "vae", "preset": "tiny", "steps": 1, "batch_size": 4, "progress": False}
+    # Not pytest.warns, which would also make errors of what pyproject.toml ignores.
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        model = train(squares(36, 36, 1), out=tmp_path / "run", **options)
+    (warning,) = warned
+    assert re.match(r"dataset should keep to the 28×28 .* 1\.7 times", str(warning.message))
+    assert warning.filename == __file__
+    assert model.image_shape == (36, 36, 1)
+    # The same run, now in silence: any_size is no setting of it.
+    train(squares(36, 36, 1), out=tmp_path / "run", any_size=True, **options)
+
+
+def test_any_size_takes_images_of_any_size_and_stands_in_the_command(tmp_path):
+    options = {"model": "vae", "preset": "tiny", "steps": 1, "batch_size": 4, "progress": False}
+    model = train(squares(4, 800, 1), out=tmp_path / "run", any_size=True, **options)
+    assert model.image_shape == (4, 800, 1)
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "--any-size" in run["command"].split()
+    assert "any_size" not in run
+
+
+def test_the_command_of_a_usual_size_does_without_any_size(baseline):
+    run = json.loads((baseline / "run.json").read_text())
+    assert "--any-size" not in run["command"]

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from types import SimpleNamespace
 
 import keras
@@ -629,3 +630,42 @@ def test_nothing_is_judged_on_the_pseudo_outliers_that_it_was_trained_on():
     assert not judged("auto").pretext
     with pytest.raises(StatisticError, match="pretext is trained on pseudo-outliers"):
         judged("pretext")
+
+
+def large(side, channels=3):
+    images = np.zeros((20, side, side, channels), np.uint8)
+    return Dataset("large", "made here", {"train": images})
+
+
+@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("preset", [None, "cpu-colour"])
+def test_images_far_too_large_are_refused_before_anything_is_made(model, preset, tmp_path):
+    with pytest.raises(
+        TfbnoodError,
+        match=r"^dataset must keep to 4 times the 32×32 .* cpu-colour .* or pass any_size=True\. Received: 96×96 pix",
+    ):
+        tune(large(96), model=model, preset=preset, out=tmp_path / "search")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_too_large_are_searched_on_with_one_warning(monkeypatch, tmp_path):
+    monkeypatch.setitem(registry.MODELS, "vae", Toy)
+    options = {"model": "vae", "trials": 1, "epochs": 1, "progress": False}
+    # Not pytest.warns, which would also make errors of what pyproject.toml ignores.
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        tune(large(48), out=tmp_path / "search", **options)
+    (warning,) = warned
+    assert re.match(r"dataset should keep to the 32×32 .* 2\.2 times", str(warning.message))
+    assert warning.filename == __file__
+
+
+def test_any_size_is_in_the_command_of_the_search_where_it_is_needed(monkeypatch, tmp_path):
+    monkeypatch.setitem(registry.MODELS, "vae", Toy)
+    options = {"model": "vae", "trials": 1, "epochs": 1, "progress": False, "any_size": True}
+    for side, needed in ((48, False), (96, True)):
+        out = tmp_path / str(side)
+        tune(large(side), out=out, **options)
+        about = json.loads((out / "tuning.json").read_text())
+        assert ("--any-size" in about["command"].split()) is needed
+        assert "any_size" not in about["settings"]

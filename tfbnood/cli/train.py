@@ -1,8 +1,10 @@
 """`tfbnood train`: a likelihood model trained into a folder."""
 
 import argparse
+import sys
 from typing import Any
 
+from tfbnood._core.presets import check_size
 from tfbnood.cli import checks, options, values
 
 __all__ = ["add", "run"]
@@ -41,6 +43,11 @@ def add(commands: Any) -> None:
         help="values of every image to replace by noise: a background model for likelihood_ratio (default: 0)",
     )
     command.add_argument(
+        "--any-size",
+        action="store_true",
+        help="train on images far larger than the preset is meant for, however slowly",
+    )
+    command.add_argument(
         "--checkpoint-every",
         type=values.integer(1),
         default=100,
@@ -55,10 +62,17 @@ def run(arguments: argparse.Namespace) -> None:
     checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
     checks.check_out(arguments.out)
     from tfbnood.data.sets import load
+
+    dataset = load(arguments.data, data_dir=arguments.data_dir)
+    # Here and not in `train`: before TensorFlow is imported, and in one line.
+    if not arguments.any_size:
+        slow = check_size(arguments.model, arguments.preset, dataset.image_shape, argument="--data")
+        if slow:
+            print(f"tfbnood: warning: {slow}", file=sys.stderr)
     from tfbnood.training.run import train
 
     network = train(
-        load(arguments.data, data_dir=arguments.data_dir),
+        dataset,
         model=arguments.model,
         preset=arguments.preset,
         steps=arguments.steps,
@@ -68,6 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         jit=arguments.jit,
         mutation=arguments.mutation,
+        any_size=True,
         checkpoint_every=arguments.checkpoint_every,
     )
     print(f"trained {network.name}: {arguments.out}/model.keras, {arguments.out}/run.json")

@@ -3,8 +3,10 @@
 import argparse
 import json
 import shlex
+import sys
 from typing import Any
 
+from tfbnood._core.presets import check_size, default_preset
 from tfbnood.cli import checks, options, values
 
 __all__ = ["add", "run"]
@@ -58,6 +60,11 @@ def add(commands: Any) -> None:
     )
     options.seed(command)
     command.add_argument(
+        "--any-size",
+        action="store_true",
+        help="search on images far larger than the preset is meant for, however slowly",
+    )
+    command.add_argument(
         "--choose-statistic",
         action="store_true",
         help="then rank statistics, r1, r2 and batch sizes for the best model, without training",
@@ -70,9 +77,16 @@ def run(arguments: argparse.Namespace) -> None:
     checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
     checks.check_out(arguments.out)
     from tfbnood.data.sets import load
-    from tfbnood.tuning.run import choose_statistic_for_best, ranking_table, tune
 
     dataset = load(arguments.data, data_dir=arguments.data_dir)
+    # Here and not in `tune`: before TensorFlow is imported, and in one line.
+    if not arguments.any_size:
+        preset = arguments.preset or default_preset(*dataset.image_shape)
+        slow = check_size(arguments.model, preset, dataset.image_shape, argument="--data")
+        if slow:
+            print(f"tfbnood: warning: {slow}", file=sys.stderr)
+    from tfbnood.tuning.run import choose_statistic_for_best, ranking_table, tune
+
     found = tune(
         dataset,
         model=arguments.model,
@@ -85,6 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
         statistic=arguments.statistic,
         epochs=arguments.epochs,
         seed=arguments.seed,
+        any_size=True,
     )
     print(found)
     calibrate = ["tfbnood", "calibrate", f"{arguments.out}/best", "--out", "DETECTOR"]

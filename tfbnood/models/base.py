@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import math
+import warnings
 from typing import Any, ClassVar
 
 import keras
@@ -14,7 +15,7 @@ from tqdm import tqdm
 
 from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
-from tfbnood._core.presets import preset
+from tfbnood._core.presets import check_size, preset
 from tfbnood._core.units import bits_per_dim
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models.noise import Noise, scoring_noise, training_noise
@@ -72,7 +73,12 @@ class LikelihoodModel(keras.Model):
 
     @classmethod
     def from_preset(
-        cls, name: str, image_shape: tuple[int, int, int] | None = None, *, seed: int = 0
+        cls,
+        name: str,
+        image_shape: tuple[int, int, int] | None = None,
+        *,
+        seed: int = 0,
+        any_size: bool = False,
     ) -> "LikelihoodModel":
         """Makes an untrained model of a named size.
 
@@ -80,17 +86,19 @@ class LikelihoodModel(keras.Model):
             name: `paper-grey`, `paper-colour`, `cpu-grey`, `cpu-colour` or `tiny`.
             image_shape: `(height, width, channels)`. Defaults to the preset's: 28×28×1, 32×32×3 or 8×8×1.
             seed: of the initial weights and of the noise in `fit`.
+            any_size: do not warn of images with more than 1.5 times the pixels that the preset is meant for.
 
         Example:
             >>> tfbnood.models.VAE.from_preset("tiny", image_shape=(16, 16, 3)).image_shape
             (16, 16, 3)
         """
         chosen = preset(cls.preset_family, name)
-        return cls(
-            image_shape=image_shape or chosen.image_shape,
-            seed=seed,
-            **dataclasses.asdict(chosen.config),
-        )
+        shape = cls._checked_shape(image_shape or chosen.image_shape)
+        if not any_size:
+            slow = check_size(cls.preset_family, name, shape, refuse=False)
+            if slow:
+                warnings.warn(slow, stacklevel=2)
+        return cls(image_shape=shape, seed=seed, **dataclasses.asdict(chosen.config))
 
     @property
     def dimensions(self) -> int:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ import keras
 import numpy as np
 
 from tfbnood._core.files import atomic_path, write_json
+from tfbnood._core.presets import check_size, is_too_large
 from tfbnood._core.presets import preset as named_preset
 from tfbnood._core.provenance import array_sha256, machine, versions
 from tfbnood._core.runs import RunFolder
@@ -48,6 +50,7 @@ def train(
     seed: int = 0,
     jit: bool = False,
     mutation: float = 0.0,
+    any_size: bool = False,
     checkpoint_every: int = 100,
     progress: bool = True,
 ) -> LikelihoodModel:
@@ -68,6 +71,8 @@ def train(
         jit: use XLA: a minute to compile, then faster.
         mutation: share of the values of every training image that random ones replace: a background model for the
             statistic `likelihood_ratio`.
+        any_size: take images of any size. Defaults to False, which warns above 1.5 times the pixels that the preset is
+            meant for and refuses more than 4 times as many, except for the presets `paper-*`.
         checkpoint_every: steps between checkpoints.
         progress: show a bar on a terminal, or a line per checkpoint elsewhere.
 
@@ -75,8 +80,8 @@ def train(
         The trained model, as loaded from `model.keras` by `keras.models.load_model`: without the optimiser.
 
     Raises:
-        TfbnoodError: an argument is out of range, the folder holds something else than this run, another process
-            trains in it, or it cannot be written.
+        TfbnoodError: an argument is out of range, the images are too large for the preset, the folder holds something
+            else than this run, another process trains in it, or it cannot be written.
         TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
 
     Example:
@@ -86,6 +91,10 @@ def train(
     _check_arguments(model, preset, steps, batch_size, learning_rate, seed, checkpoint_every)
     if not 0 <= mutation < 1:
         raise TfbnoodError(f"mutation must lie in [0, 1). Received: mutation={mutation}")
+    if not any_size:
+        slow = check_size(model, preset, dataset.image_shape, argument="dataset")
+        if slow:
+            warnings.warn(slow, stacklevel=2)
     out = pathlib.Path(out)
     settings = {
         "data": dataset.name,
@@ -226,7 +235,10 @@ def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
                 f"{checkpoint} cannot be loaded ({reason}); remove it to start again"
             ) from None
     network = model_class(settings["model"]).from_preset(
-        settings["preset"], tuple(settings["image_shape"]), seed=settings["seed"]
+        settings["preset"],
+        tuple(settings["image_shape"]),
+        seed=settings["seed"],
+        any_size=True,  # `train` has warned already.
     )
     network.compile(
         Adam(
@@ -251,6 +263,8 @@ def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
     names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "mutation")
     words = [w for name in names for w in (f"--{name.replace('_', '-')}", str(settings[name]))]
     words += ["--jit" if settings["jit"] else "--no-jit", "--out", str(out)]
+    if is_too_large(settings["model"], settings["preset"], settings["image_shape"]):
+        words.append("--any-size")
     return shlex.join(["tfbnood", "train", *words])
 
 

@@ -12,12 +12,15 @@ import math
 import pathlib
 import shlex
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tfbnood._core.files import write_json
+from tfbnood._core.presets import check_size, is_too_large
+from tfbnood._core.presets import default_preset as _preset_for
 from tfbnood._core.provenance import array_sha256, machine, versions
 from tfbnood._core.runs import RunFolder
 from tfbnood._core.tables import aligned
@@ -96,6 +99,7 @@ def tune(
     statistic: str | Statistic = "auto",
     epochs: int = 10,
     seed: int = 0,
+    any_size: bool = False,
     progress: bool = True,
 ) -> Tuning:
     """Searches for the sizes, learning rate and batch size of a model, or resumes an earlier search in the folder.
@@ -124,11 +128,12 @@ def tune(
             trained on pseudo-outliers and would find them whatever the model.
         epochs: of a whole training.
         seed: of the search, of weights, noise and the order of images.
+        any_size: take images of any size, as for `tfbnood.training.train`.
         progress: a line per trial on standard error.
 
     Raises:
-        TfbnoodError: an argument is out of range, the folder holds something else than this search, another process
-            searches in it, it cannot be written, or all trials failed.
+        TfbnoodError: an argument is out of range, the images are too large for the preset, the folder holds something
+            else than this search, another process searches in it, it cannot be written, or all trials failed.
 
     Example:
         >>> x = tfbnood.data.load("digits")  # doctest: +SKIP
@@ -138,9 +143,14 @@ def tune(
     _check_arguments(method, objective, trials, epochs, max_minutes, seed)
     out = pathlib.Path(out)
     preset = preset or _preset_for(*dataset.image_shape)
+    hypermodel = HyperModel(model, preset, dataset.image_shape, seed=seed)
+    if not any_size:
+        slow = check_size(model, preset, dataset.image_shape, argument="dataset")
+        if slow:
+            warnings.warn(slow, stacklevel=2)
     train, validation = split(dataset.train, seed=seed)
     study = Study(
-        hypermodel=HyperModel(model, preset, dataset.image_shape, seed=seed),
+        hypermodel=hypermodel,
         train=train,
         validation=validation,
         epochs=epochs,
@@ -245,12 +255,6 @@ def ranking_table(found: Sequence[RankedStatistic]) -> str:
     return aligned(table)
 
 
-def _preset_for(height: int, width: int, channels: int) -> str:
-    if channels == 3:
-        return "cpu-colour"
-    return "tiny" if max(height, width) <= 16 else "cpu-grey"
-
-
 def _check_arguments(
     method: str, objective: str, trials: int, epochs: int, max_minutes: float | None, seed: int
 ) -> None:
@@ -280,4 +284,6 @@ def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
     words = [word for name in names for word in (f"--{name}", str(settings[name]))]
     if settings["statistic"]:
         words += ["--statistic", settings["statistic"][0]]
+    if is_too_large(settings["model"], settings["preset"], settings["image_shape"]):
+        words.append("--any-size")
     return shlex.join(["tfbnood", "tune", *words, "--out", str(out)])
