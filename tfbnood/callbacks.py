@@ -14,6 +14,7 @@ from tfbnood._core.sampling import take
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation.protocol import checked_outliers
 from tfbnood.metrics import auroc
+from tfbnood.networks.network import as_model
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 from tfbnood.statistics.registry import get
 
@@ -27,6 +28,8 @@ class OodEvaluation(keras.callbacks.Callback):
     values, and so do callbacks that come after this one in the list: TensorBoard, EarlyStopping, ModelCheckpoint.
     Epochs in between repeat the last value, which EarlyStopping counts as no progress: choose its patience in
     multiples of `every`. No variable and no random stream of the training is touched.
+
+    The model may be any Keras network, such as a classifier, which takes images in 0–255; see `Detector`.
 
     Cost: every evaluation fits the statistic to the present weights. With "auto" that compiles the model anew, as the
     first evaluation of a detector does, and runs it over up to 11,000 reference images, then over the sets. On
@@ -97,7 +100,7 @@ class OodEvaluation(keras.callbacks.Callback):
         # Fail now, not after an epoch.
         as_images(self.inliers[:1], getattr(self.model, "image_shape", None), name="inliers")
         try:
-            self.statistic._check_model(self.model)
+            self.statistic._check_model(as_model(self.model, self.inliers.shape[1:]))
         except StatisticError as error:
             raise StatisticError(
                 f"statistic must be one that can use the model in training. "

@@ -23,7 +23,8 @@ from tfbnood.evaluation.protocol import (
 )
 from tfbnood.evaluation.result import Bits, Evaluation, Row
 from tfbnood.metrics import estimates
-from tfbnood.protocols import Likelihood
+from tfbnood.networks.network import as_model
+from tfbnood.protocols import FeatureExtractor, Likelihood
 from tfbnood.scoring.frozen import frozen_log_prob
 from tfbnood.statistics.base import Statistic
 from tfbnood.statistics.registry import get
@@ -49,11 +50,12 @@ def evaluate(
     are in one pool, `tfbnood.data.mix(inliers, outliers, contamination, seed=seed)`, as in a user's stream.
 
     Args:
-        detector_or_model: a `Detector`, or a model with `log_prob(images, training=…)`.
+        detector_or_model: a `Detector`, a model with `log_prob(images, training=…)`, or any Keras network.
         inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255.
         outliers: out-of-distribution images by name, `{"mnist": images}`.
         statistics: names or `Statistic` objects. Defaults to the detector's own; for a bare model to "bn_delta" and
-            "log_prob". An object that is fitted is used as it is, and so is the detector's own under its name.
+            "log_prob", for a network to "auto". An object that is fitted is used as it is, and so is the detector's own
+            under its name.
         contamination: shares of outliers, in (0, 1].
         n: images of a set, at most; chosen at random. Defaults to all.
         seed: of every random choice.
@@ -78,7 +80,8 @@ def evaluate(
     if n is not None:
         check_integer("n", n, least=1)
     check_integer("seed", seed, least=0)
-    chosen = _chosen(detector, statistics)
+    model = as_model(model, inliers.shape[1:])
+    chosen = _chosen(detector, model, statistics)
     source = "none needed, the statistics were fitted before"
     if not all(map(_is_fitted, chosen)):
         if reference is not None:
@@ -147,9 +150,12 @@ def evaluate(
     )
 
 
-def _chosen(detector: Detector | None, statistics: Any) -> list[Statistic]:
-    if statistics is None:
-        statistics = ("bn_delta", "log_prob") if detector is None else (detector.statistic,)
+def _chosen(detector: Detector | None, model: Any, statistics: Any) -> list[Statistic]:
+    if statistics is None and detector is not None:
+        statistics = detector.statistic
+    elif statistics is None:
+        is_network = isinstance(model, FeatureExtractor)
+        statistics = "auto" if is_network else ("bn_delta", "log_prob")
     if isinstance(statistics, str | Statistic):
         statistics = (statistics,)
     own = {} if detector is None else {detector.statistic.name: detector.statistic}

@@ -8,7 +8,7 @@ import numpy as np
 from tfbnood._core.images import as_images
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.plots.style import new_figure
-from tfbnood.protocols import Likelihood
+from tfbnood.protocols import FeatureExtractor, Likelihood
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,11 +20,13 @@ _MOMENTS = ("mean", "log variance")
 _MOST_NAMES = 90
 
 
-def moments(model: Likelihood, images: Any, reference: Any, *, title: str = "") -> "Figure":
+def moments(
+    model: Likelihood | FeatureExtractor, images: Any, reference: Any, *, title: str = ""
+) -> "Figure":
     """Shows why images were flagged: the `moment_map` of their `moment_deviations`.
 
     Args:
-        model: any Keras model with `log_prob(images, training=…)` and batch normalisation.
+        model: any Keras network with batch normalisation, or a model with `log_prob(images, training=…)` and such.
         images: `[n, height, width, channels]` in 0–255; of several the mean deviation is drawn.
         reference: in-distribution images, e.g. the training images; 1,000 of them are used, at most.
         title: Defaults to what is drawn.
@@ -47,7 +49,12 @@ def moments(model: Likelihood, images: Any, reference: Any, *, title: str = "") 
 
 
 def moment_deviations(
-    model: Likelihood, images: Any, reference: Any, *, reference_images: int = 1000, seed: int = 0
+    model: Likelihood | FeatureExtractor,
+    images: Any,
+    reference: Any,
+    *,
+    reference_images: int = 1000,
+    seed: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Measures images' own batch-norm moments in standard deviations of the reference images, from their mean.
 
@@ -55,7 +62,7 @@ def moment_deviations(
     evaluation mode. A layer that normalises vectors has no variance within an image, thus means only.
 
     Args:
-        model: any Keras model with `log_prob(images, training=…)` and batch normalisation.
+        model: any Keras network with batch normalisation, or a model with `log_prob(images, training=…)` and such.
         images: `[n, height, width, channels]` in 0–255.
         reference: in-distribution images, e.g. the training images.
         reference_images: how many of them are used, at most. Defaults to 1,000.
@@ -77,16 +84,19 @@ def moment_deviations(
     """
     # TensorFlow is loaded here and not by whoever draws stored numbers.
     from tfbnood._core.sampling import sample_of
+    from tfbnood.networks.network import as_model
     from tfbnood.scoring.compiled import compile_rows
     from tfbnood.scoring.moments import image_moments, moment_columns
     from tfbnood.scoring.rules import batch_normalizations
 
-    if not isinstance(model, Likelihood) or not batch_normalizations(model):
-        raise StatisticError(
-            "model must have a method log_prob(images, training=…) and keras.layers.BatchNormalization layers. "
-            f"Received: {type(model).__name__}"
-        )
     images = as_images(images, getattr(model, "image_shape", None))
+    model = as_model(model, images.shape[1:])
+    takes = isinstance(model, Likelihood | FeatureExtractor)
+    if not takes or not batch_normalizations(model):
+        raise StatisticError(
+            "model must be a Keras network or have a method log_prob(images, training=…), with "
+            f"keras.layers.BatchNormalization layers. Received: {type(model).__name__}"
+        )
     reference = as_images(reference, images.shape[1:], name="reference")
     if min(len(reference), reference_images) < 2:
         raise DataError(

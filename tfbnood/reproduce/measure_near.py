@@ -11,6 +11,7 @@ from tfbnood._core.sampling import sample_of, take
 from tfbnood.data.pools import outlier_set
 from tfbnood.data.sets import Dataset, load
 from tfbnood.data.tinyimagenet_classes import without_cifar10_kinds
+from tfbnood.errors import DataError
 from tfbnood.metrics import estimates
 from tfbnood.networks import Network
 from tfbnood.networks import load as load_network
@@ -25,7 +26,7 @@ from tfbnood.statistics.registry import get
 __all__ = ["Sets", "measure_near", "near_sets"]
 
 BATCH, SHARE, LEVEL, BATCHES = 64, 0.25, 0.05, 200
-_CALIBRATION = 2000
+_CALIBRATION = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Sets:
     Attributes:
         reference: to fit to.
         labels: of the reference images, for the small classifier alone; None where there are none.
-        calibration: held out; not in any other set.
+        calibration: held out; may be none.
         inliers: test images.
         inlier_labels: of those, to make batches of one class; None where there are none.
         outliers: by name.
@@ -58,9 +59,11 @@ def near_sets(case: Case, n: int, data_dir: str | None = None) -> Sets:
     calibration, inliers, test_labels = dataset.calibration, dataset.test, dataset.test_labels
     outliers = {name: _outliers(name, dataset, data_dir) for name in case.outliers}
     if case.left_out:
+        if labels is None or test_labels is None:
+            raise DataError(f"{case.data} must have labels to leave classes out. Received: none")
         known = ~np.isin(labels, case.left_out)
         train, labels = train[known], labels[known]
-        calibration = calibration[~np.isin(dataset.calibration_labels, case.left_out)]
+        calibration = calibration[:0]  # Needed for batches and joined detectors alone.
         known = ~np.isin(test_labels, case.left_out)
         outliers = {"left out": inliers[~known]}
         inliers, test_labels = inliers[known], test_labels[known]
@@ -77,7 +80,7 @@ def near_sets(case: Case, n: int, data_dir: str | None = None) -> Sets:
 
 def measure_near(case: Case, setup: Setup, seed: int, n: int, data_dir: str | None) -> dict:
     """Fits a detector and measures it; JSON-safe."""
-    sets = near_sets(case, n, data_dir)
+    sets = near_sets(case, min(n, setup.n or n), data_dir)
     some = sample_of(np.arange(len(sets.reference)), setup.reference or 1, seed)
     began = time.process_time()
     network = _network(setup, sets, seed)
@@ -85,7 +88,9 @@ def measure_near(case: Case, setup: Setup, seed: int, n: int, data_dir: str | No
     statistics = _fitted(case, setup, network, sets.reference[some])
     fitted = time.process_time()
     score = scorer_of(statistics)
-    whole = {"calibration": sets.calibration[:_CALIBRATION], "inliers": sets.inliers}
+    whole = {"inliers": sets.inliers}
+    if joined := case.detector is not None and seed == 0:
+        whole["calibration"] = sets.calibration[:_CALIBRATION]
     scores = {key: score(images)["score"] for key, images in {**whole, **sets.outliers}.items()}
     scored = time.process_time()
     rows = []
@@ -113,11 +118,9 @@ def measure_near(case: Case, setup: Setup, seed: int, n: int, data_dir: str | No
         "images_per_cpu_second": round(images / (scored - fitted), 1),
         # Of the first statistic, for the tables that join two detectors.
         "scores": {
-            key: [float(f"{one:.5g}") for one in of[:, 0]]
-            for key, of in scores.items()
-            if case.detector and seed == 0
+            key: [float(f"{one:.5g}") for one in of[:, 0]] for key, of in scores.items() if joined
         },
-        "batches": _batches(statistics, sets) if network is not None else {},
+        "batches": _batches(statistics, sets) if joined and network is not None else {},
     }
 
 
@@ -126,7 +129,7 @@ def _network(setup: Setup, sets: Sets, seed: int) -> Any:
         return None
     if setup.network == "classifier":
         if sets.labels is None:
-            raise ValueError("a classifier needs labels")
+            raise DataError("a classifier needs labels. Received: images without")
         return Network(train_classifier(sets.reference, sets.labels, seed=seed))
     return load_network(setup.network, size=setup.size)
 
@@ -155,8 +158,6 @@ def _batches(statistics: list[EvidenceStatistic], sets: Sets) -> dict[str, float
     """Share of batches of 64 that `bn_shift` finds at 5 %: fresh ones, of one class, and with a quarter of outliers."""
     shift = BnShift.of(next(one for one in statistics if isinstance(one, BnMoments)))
     calibration = sets.calibration[:_CALIBRATION]
-    if min(len(calibration), len(sets.inliers)) < 2 * BATCH:
-        return {}
     null = shift.group_null(calibration, (BATCH,))[BATCH]
     rows = {key: shift.residuals(of) for key, of in {"": sets.inliers, **sets.outliers}.items()}
     random = np.random.RandomState(0)
@@ -202,4 +203,4 @@ def _screws(dataset: Dataset) -> Sets:
     reference, held_back = good[: len(good) * 3 // 4], good[len(good) * 3 // 4 :]
     assert dataset.test_labels is not None
     defects = dataset.test[dataset.test_labels == 1]
-    return Sets(reference, None, held_back, held_back, None, {"defects": defects})
+    return Sets(reference, None, held_back[:0], held_back, None, {"defects": defects})

@@ -87,9 +87,9 @@ def make_sections(found: Found) -> list[Section]:
     small = [case for case in CASES if not case.photographs]
     text = (
         "EfficientNet-Lite0 was trained on ImageNet with labels, and Tiny ImageNet is a part of ImageNet: its rows are "
-        "not unsupervised. The small classifier was trained here on labels; where classes are left out, on those of the "
-        "others alone. All sets are at 28 or 32 pixels and are enlarged by the same filter (bicubic). AUROC with 95 % "
-        "bootstrap intervals over images; of two seeds, that is other reference images, the mean and the first interval."
+        "not unsupervised. The small classifier was trained here on labels; where classes are left out, on the others "
+        "alone. All sets are at 28 or 32 pixels and are enlarged by the same filter (bicubic). AUROC with 95 % "
+        "bootstrap intervals over images; of two seeds, with other reference images, the mean and the first interval."
     )
     return [
         Section(

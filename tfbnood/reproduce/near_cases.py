@@ -42,6 +42,7 @@ class Setup:
             the shipped detector of the case, or for pixels alone.
         size: of the images inside the network.
         reference: images to fit it to, at most.
+        n: images of a set, at most, for a network that takes long; None leaves it to the call.
         seeds: repetitions with other reference images.
         local: measure `bn_local` as well.
     """
@@ -50,6 +51,7 @@ class Setup:
     network: str | None = None
     size: int | None = None
     reference: int = 2000
+    n: int | None = None
     seeds: int = 1
     local: bool = False
 
@@ -59,7 +61,7 @@ SETUPS: dict[str, Setup] = {
     "pixels": Setup("pixels alone", reference=2000),
     "classifier": Setup("small classifier, trained here on labels", "classifier"),
     "lite0_128": Setup("EfficientNet-Lite0, 128 px", "efficientnet-lite0", 128, seeds=2),
-    "lite0_224": Setup("EfficientNet-Lite0, 224 px", "efficientnet-lite0", 224),
+    "lite0_224": Setup("EfficientNet-Lite0, 224 px", "efficientnet-lite0", 224, 1000, 500),
     "photographs_128": Setup(
         "EfficientNet-Lite0, 128 px", "efficientnet-lite0", 128, seeds=2, local=True
     ),

@@ -9,7 +9,7 @@ __all__ = ["train_classifier"]
 
 
 def train_classifier(
-    images: np.ndarray, labels: np.ndarray, *, epochs: int = 6, width: int = 24, seed: int = 0
+    images: np.ndarray, labels: np.ndarray, *, epochs: int = 4, width: int = 16, seed: int = 0
 ) -> keras.Model:
     """Trains seven convolutions on labelled images, with mirrored and shifted copies.
 

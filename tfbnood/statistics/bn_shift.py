@@ -116,7 +116,7 @@ class BnShift(MomentStatistic):
         return self._moments.variables
 
     def residuals(self, images: np.ndarray) -> np.ndarray:
-        """What of each image's moments lies outside the subspace, float32 `[n, f]`: tens of thousands of values each."""
+        """What of each image's moments lies outside the subspace, float32 `[n, f]`; f is tens of thousands."""
         return compile_rows(self._residuals, self.image_shape_)(images, f"{self.name} of images")
 
     def group_null(self, images: np.ndarray, sizes: tuple[int, ...]) -> dict[int, np.ndarray]:

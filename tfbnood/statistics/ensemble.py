@@ -43,6 +43,8 @@ class Ensemble(EvidenceStatistic):
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
             `pixel_knn`, and `pretext`; for a network to `features` and, where it has batch normalisation, `bn_moments`.
         pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
+        counts: what each member counts in the sum, in their order; 0 leaves it to the density alone. Defaults to 1 for
+            `features`, `bn_moments` and `bn_local`, 4/3 for `pretext`, and 0 for others.
         components: of the mixture. Defaults to 10.
         weight: of the sum of normal scores. Defaults to 1.5, and to 3 for a network; with `components`, the members of
             the sum and what each counts there chosen on pseudo-outliers, for networks also on held-out classes
@@ -70,6 +72,7 @@ class Ensemble(EvidenceStatistic):
         *,
         members: Sequence[str | Sequence] | None = None,
         pretext: bool = True,
+        counts: Sequence[float] | None = None,
         components: int = 10,
         weight: float | None = None,
         reference_images: int = 3000,
@@ -81,6 +84,7 @@ class Ensemble(EvidenceStatistic):
             )
         self.members = members
         self.pretext = pretext
+        self.counts = None if counts is None else tuple(counts)
         self.components = components
         self.weight = weight
         self.reference_images = reference_images
@@ -110,6 +114,11 @@ class Ensemble(EvidenceStatistic):
     def _new_members(self, model: Any) -> list[EvidenceStatistic]:
         """The members that go with a model, not fitted yet but for those that were taken."""
         members = [_member(one) for one in self.members or _members_for(model, self.pretext)]
+        if self.counts is not None and len(self.counts) != len(members):
+            raise StatisticError(
+                f"counts must be one number for each of {', '.join(one.name for one in members)}. "
+                f"Received: counts={self.counts}"
+            )
         return [self._taken.get(member.name, member) for member in members]
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
@@ -189,10 +198,11 @@ class Ensemble(EvidenceStatistic):
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
         columns = self._by_member(evidence)
         points = self._normal_scores(tf.concat(columns, axis=1))
+        by_member = self.counts or [member.one_sided for member in self._members]
         counts = np.concatenate(
             [
-                [member.one_sided] + [0.0] * (own.shape[1] - 1)
-                for member, own in zip(self._members, columns, strict=True)
+                [count] + [0.0] * (own.shape[1] - 1)
+                for count, own in zip(by_member, columns, strict=True)
             ]
         ).astype(np.float32)
         if not counts.any():
