@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfbnood._core.images import as_images
+from tfbnood.data.file_summary import FileSummary
 from tfbnood.data.formats import Part, first_line, fit_image, read_idx, read_part
 from tfbnood.errors import DataError
 
@@ -51,6 +52,8 @@ class Found:
         whole: all images, when the source does not split them; then `train` and `test` are None.
         test_size: how many of `whole` become test images. Defaults to half.
         calibration_size: how many images are held out. Defaults to the rule of `tfbnood.data`.
+        order: the rows of `whole` or `train` in the order in which they are cut. Defaults to shuffled by a fixed seed.
+        files: what was converted in the files of `whole` or `train`, if they were files.
         missing: by the name of a split that is not there, one sentence on how to get it.
     """
 
@@ -60,6 +63,8 @@ class Found:
     whole: Part | None = None
     test_size: int | None = None
     calibration_size: int | None = None
+    order: np.ndarray | None = None
+    files: FileSummary | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -146,8 +151,8 @@ def _check_name(name: str) -> None:
     # No separators and no leading dot, so that a name can never leave the folder.
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise DataError(
-            "name must be made of letters, digits, '_', '-' and '.', without a folder; "
-            f"for files elsewhere there are data_dir= and from_npz(). Received: name={name!r}"
+            "name must be that of a data set, made of letters, digits, '_', '-' and '.', or the path of a folder of "
+            f"images or of an npz file. Received: name={name!r}"
         )
 
 
@@ -161,6 +166,13 @@ def _data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
     if not folder.is_dir():
         raise DataError(f"{argument} must name an existing folder. Received: {str(data_dir)!r}")
     return folder
+
+
+def has_npz(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
+    """Whether the folder of npz files has some of this name."""
+    folder = _data_folder(data_dir)
+    ends = ("_train", "_test", "")
+    return folder is not None and any((folder / f"{name}{end}.npz").is_file() for end in ends)
 
 
 def _from_npz_folder(name: str, folder: Path) -> Found | None:

@@ -1,22 +1,68 @@
-"""A folder of PNG and JPEG files as images."""
+"""A folder of image files as images, all at once or in chunks that are read ahead."""
 
 import os
 import warnings
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from tfbnood.data.formats import checked_image_shape, decode_image
+from tfbnood._core.checks import check_integer
+from tfbnood.data.file_summary import FileSummary, sentences, summarize
+from tfbnood.data.files import Conversions, UnreadableImageError, read_image
+from tfbnood.data.fitting import check_fit
+from tfbnood.data.formats import checked_image_shape
 from tfbnood.errors import DataError
 
-__all__ = ["SUFFIXES", "FolderImages", "from_folder"]
+__all__ = [
+    "ALL_SUFFIXES",
+    "SUFFIXES",
+    "FolderChunk",
+    "FolderImages",
+    "UnreadableFilesError",
+    "from_folder",
+    "iterate_files",
+    "iterate_folder",
+    "walk",
+]
 
+# What an exported detector can decode as well.
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
+ALL_SUFFIXES = SUFFIXES | {".bmp", ".gif", ".tif", ".tiff", ".webp"}
+# Formats of images that are not read, which a user should hear about.
+_OTHER_SUFFIXES = frozenset(
+    {".avif", ".cr2", ".dng", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef", ".psd", ".svg"}
+)
+_MOST_NAMED = 10  # files in an error or a warning
 
 
-@dataclass(frozen=True, eq=False)
+class UnreadableFilesError(DataError):
+    """Files that cannot be read as images.
+
+    Attributes:
+        folder: that they are in, or None for files that were given one by one.
+        files: the paths, each with the reason.
+        of: how many files were looked at.
+    """
+
+    def __init__(
+        self, folder: Path | None, files: Sequence[tuple[Path, str]], of: int, cure: str = ""
+    ) -> None:
+        where = "" if folder is None else f" in {folder}"
+        super().__init__(
+            f"files{where} must be readable images{cure}. "
+            f"Received: {len(files)} of {of} unreadable: {_named(folder, files)}"
+        )
+        self.folder, self.files, self.of = folder, tuple(files), of
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class FolderImages:
     """What `from_folder` read.
 
@@ -24,6 +70,8 @@ class FolderImages:
         images: uint8 `[n, height, width, channels]`.
         paths: the n files, in the order of `images`.
         skipped: the files that could not be read.
+        conversions: what each of the n files went through.
+        summary: what they went through, counted.
 
     Example:
         >>> found = FolderImages(x.test[:2], paths=(folder / "one.png", folder / "two.png"))
@@ -34,70 +82,342 @@ class FolderImages:
     images: np.ndarray
     paths: tuple[Path, ...]
     skipped: tuple[Path, ...] = ()
+    conversions: tuple[Conversions, ...] = ()
+    summary: FileSummary | None = None
+
+    def __repr__(self) -> str:
+        said = " ".join(["", *sentences(self.summary)]) if self.summary else ""
+        shape = "×".join(map(str, self.images.shape[1:]))
+        count = f"{len(self.images)} image{'' if len(self.images) == 1 else 's'}"
+        return f"<FolderImages: {count} of {shape}.{said}>"
+
+
+class FolderChunk(NamedTuple):
+    """Some files of a folder, as `iterate_folder` gives them.
+
+    Attributes:
+        paths: the k files, in the order of `images`.
+        images: uint8 `[k, height, width, channels]`.
+        conversions: what each of the k files went through.
+        unreadable: files among and after them that could not be read, each with the reason.
+        ignored: files of image formats that are not read, met since the last chunk, by the end of their names.
+
+    Example:
+        >>> from tfbnood.data.files import Conversions
+        >>> chunk = FolderChunk((folder / "one.png",), x.test[:1], (Conversions("PNG", (8, 8)),))
+        >>> chunk.unreadable
+        ()
+    """
+
+    paths: tuple[Path, ...]
+    images: np.ndarray
+    conversions: tuple[Conversions, ...]
+    unreadable: tuple[tuple[Path, str], ...] = ()
+    ignored: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def summary(self) -> FileSummary:
+        """What was converted, counted; the sum over chunks is that of the folder."""
+        height, width, channels = self.images.shape[1:]
+        reasons = [reason for _, reason in self.unreadable]
+        shape = (height, width, channels)
+        return summarize(self.conversions, shape, skipped=reasons, ignored=self.ignored)
 
 
 def from_folder(
     folder: str | os.PathLike[str],
     image_shape: tuple[int, int, int],
     *,
+    fit: str = "crop",
     skip_unreadable: bool = False,
     progress: bool = True,
 ) -> FolderImages:
-    """Reads every PNG and JPEG file below a folder, in sorted order.
+    """Reads every image file below a folder, in sorted order, and counts what was converted.
 
     Args:
-        folder: searched with its subfolders for names that end in .png, .jpg or .jpeg.
-        image_shape: `(height, width, channels)` to resize to, with 1 channel (grey) or 3 (colour).
+        folder: searched with its subfolders for names that end in .png, .jpg, .jpeg, .bmp, .gif, .tif, .tiff or .webp.
+            Links to folders are not followed.
+        image_shape: `(height, width, channels)` to fit files to, with 1 channel (grey) or 3 (colour). How is stated
+            by `tfbnood.data.files.read_image`.
+        fit: what to do with other aspect ratios: "crop", "pad" or "stretch". Defaults to "crop".
         skip_unreadable: leave files out that cannot be decoded, and name them in a warning.
             Defaults to False, which names them in an error.
         progress: show a progress bar when on a terminal. Defaults to True.
 
     Raises:
-        DataError: when the folder or images in it are not there, or files cannot be decoded.
+        UnreadableFilesError: when files cannot be decoded, with the list of them.
+        DataError: when the folder or images in it are not there.
 
     Example:
-        >>> import tensorflow as tf
-        >>> tf.io.write_file(str(folder / "one.png"), tf.io.encode_png(x.test[0]))
+        >>> from PIL import Image
+        >>> Image.fromarray(x.test[0, ..., 0]).resize((16, 16), 0).save(folder / "one.png")
         >>> found = from_folder(folder, (8, 8, 1))
         >>> found.images.shape, [path.name for path in found.paths]
         ((1, 8, 8, 1), ['one.png'])
+        >>> found
+        <FolderImages: 1 image of 8×8×1. 1 of 1 file was resized (from 16×16 to 8×8).>
     """
-    import tensorflow as tf
-
     image_shape = checked_image_shape(image_shape)
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise DataError(f"folder must be an existing folder. Received: {str(folder)!r}")
-    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    if not paths:
-        raise DataError(
-            "folder must hold .png, .jpg or .jpeg files, itself or below. "
-            f"Received: {str(folder)!r}"
-        )
-
-    # One trace for all files; eager, the dozen small ops cost more than the decoding.
-    decode = tf.function(
-        lambda encoded: decode_image(encoded, image_shape),
-        input_signature=[tf.TensorSpec([], tf.string)],
-    )
+    check_fit(fit)
+    folder = check_folder(folder)
+    ignored: Counter[str] = Counter()
+    unreadable: list[tuple[Path, str]] = []
+    paths = list(walk(folder, ignored=ignored, closed=unreadable))
+    if not paths and not unreadable:
+        raise no_images(folder, ignored)
     images = np.empty((len(paths), *image_shape), np.uint8)
     kept: list[Path] = []
-    skipped: list[Path] = []
-    for path in tqdm(paths, desc=folder.name, unit="image", disable=None if progress else True):
-        try:
-            images[len(kept)] = decode(path.read_bytes()).numpy()
-        except (OSError, tf.errors.InvalidArgumentError):
-            skipped.append(path)
-        else:
-            kept.append(path)
+    conversions: list[Conversions] = []
+    with tqdm(
+        total=len(paths), desc=folder.name, unit="image", disable=None if progress else True
+    ) as bar:
+        for chunk in _chunks(paths, image_shape, fit, 64):
+            images[len(kept) : len(kept) + len(chunk.images)] = chunk.images
+            kept += chunk.paths
+            conversions += chunk.conversions
+            unreadable += chunk.unreadable
+            bar.update(len(chunk.paths) + len(chunk.unreadable))
 
-    names = ", ".join(str(path.relative_to(folder)) for path in skipped)
-    if skipped and (not skip_unreadable or not kept):
+    if unreadable and (not skip_unreadable or not kept):
         hint = "; skip_unreadable=True leaves them out" if kept else ""
-        raise DataError(
-            f"files in {folder} must be readable PNG or JPEG images{hint}. "
-            f"Received: {len(skipped)} of {len(paths)} unreadable: {names}"
+        raise UnreadableFilesError(folder, unreadable, len(kept) + len(unreadable), hint)
+    if unreadable:
+        warnings.warn(
+            f"skipped {len(unreadable)} unreadable files in {folder}: {_named(folder, unreadable)}",
+            stacklevel=2,
         )
-    if skipped:
-        warnings.warn(f"skipped {len(skipped)} unreadable files in {folder}: {names}", stacklevel=2)
-    return FolderImages(images[: len(kept)], tuple(kept), tuple(skipped))
+    reasons = [reason for _, reason in unreadable]
+    summary = summarize(conversions, image_shape, skipped=reasons, ignored=ignored)
+    skipped = tuple(path for path, _ in unreadable)
+    return FolderImages(images[: len(kept)], tuple(kept), skipped, tuple(conversions), summary)
+
+
+def iterate_folder(
+    folder: str | os.PathLike[str],
+    image_shape: tuple[int, int, int],
+    *,
+    fit: str = "crop",
+    skip_unreadable: bool = False,
+    chunk: int = 64,
+) -> Iterator[FolderChunk]:
+    """Reads a folder of any size in chunks, in the order of `from_folder`, ahead of whoever uses them.
+
+    Threads decode up to two chunks while the caller works on one. No more than a single folder's names are in memory:
+    the first images come before other folders have been listed.
+
+    Args:
+        folder: as for `from_folder`.
+        image_shape: as for `from_folder`.
+        fit: as for `from_folder`.
+        skip_unreadable: give files that cannot be decoded as `unreadable` of a chunk. Defaults to False, which raises
+            an error at the first of them.
+        chunk: images in every chunk but the last.
+
+    Raises:
+        UnreadableFilesError: for a file that cannot be decoded, or when none can.
+        DataError: when the folder or images in it are not there.
+
+    Example:
+        >>> from PIL import Image
+        >>> for index in range(5):
+        ...     Image.fromarray(x.test[index, ..., 0]).save(folder / f"{index}.png")
+        >>> [len(paths) for paths, *_ in iterate_folder(folder, (8, 8, 1), chunk=2)]
+        [2, 2, 1]
+    """
+    image_shape = checked_image_shape(image_shape)
+    check_fit(fit)
+    check_integer("chunk", chunk, least=1)
+    path = check_folder(folder)
+    return _checked_chunks(path, _folder_chunks(path, image_shape, fit, chunk), skip_unreadable)
+
+
+def iterate_files(
+    files: Iterable[str | os.PathLike[str]],
+    image_shape: tuple[int, int, int],
+    *,
+    fit: str = "crop",
+    skip_unreadable: bool = False,
+    chunk: int = 64,
+) -> Iterator[FolderChunk]:
+    """Reads files in chunks, in the order given, as `iterate_folder` does.
+
+    Args:
+        files: their paths, whatever their names end in. They may come from a generator, which is asked for two chunks
+            more than the caller has taken.
+        image_shape: as for `from_folder`.
+        fit: as for `from_folder`.
+        skip_unreadable: as for `iterate_folder`.
+        chunk: as for `iterate_folder`.
+
+    Raises:
+        UnreadableFilesError: for a file that cannot be decoded, or when none can.
+        DataError: when there are no files.
+
+    Example:
+        >>> from PIL import Image
+        >>> Image.fromarray(x.test[0, ..., 0]).save(folder / "one.png")
+        >>> [chunk.images.shape for chunk in iterate_files([folder / "one.png"], (8, 8, 1))]
+        [(1, 8, 8, 1)]
+    """
+    image_shape = checked_image_shape(image_shape)
+    check_fit(fit)
+    check_integer("chunk", chunk, least=1)
+    paths = (Path(file) for file in files)
+    empty = "files must hold at least one path. Received: none"
+    return _checked_chunks(None, _chunks(paths, image_shape, fit, chunk), skip_unreadable, empty)
+
+
+def walk(
+    folder: str | os.PathLike[str],
+    *,
+    ignored: Counter[str] | None = None,
+    closed: list[tuple[Path, str]] | None = None,
+) -> Iterator[Path]:
+    """Gives the image files below a folder in the order of sorted paths, listing one folder at a time.
+
+    Args:
+        folder: where to start. Links to folders are not followed.
+        ignored: counts the files of image formats that are not read, by the end of their names.
+        closed: takes folders that cannot be listed, each with the reason.
+
+    Example:
+        >>> (folder / "b").mkdir()
+        >>> for name in ("c.png", "b/a.JPG", "notes.txt", "a.webp"):
+        ...     _ = (folder / name).write_bytes(b"")
+        >>> [str(path.relative_to(folder)) for path in walk(folder)]
+        ['a.webp', 'b/a.JPG', 'c.png']
+    """
+    names: list[tuple[str, bool]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    names.append((entry.name, True))
+                    continue
+                suffix = os.path.splitext(entry.name)[1].lower()
+                if suffix in ALL_SUFFIXES and entry.is_file():
+                    names.append((entry.name, False))
+                elif suffix in _OTHER_SUFFIXES and ignored is not None:
+                    ignored[suffix] += 1
+    except OSError as error:
+        if closed is not None:
+            closed.append((Path(folder), (error.strerror or str(error)).lower()))
+        return
+    for name, is_folder in sorted(names):
+        path = Path(folder, name)
+        if is_folder:
+            yield from walk(path, ignored=ignored, closed=closed)
+        else:
+            yield path
+
+
+def _folder_chunks(
+    folder: Path, image_shape: tuple[int, int, int], fit: str, size: int
+) -> Iterator[FolderChunk]:
+    ignored: Counter[str] = Counter()
+    closed: list[tuple[Path, str]] = []
+    empty = True
+    for chunk in _chunks(walk(folder, ignored=ignored, closed=closed), image_shape, fit, size):
+        empty = False
+        yield chunk._replace(unreadable=(*chunk.unreadable, *closed), ignored=dict(ignored))
+        ignored.clear()
+        closed.clear()
+    if empty and closed:
+        raise UnreadableFilesError(folder, closed, len(closed))
+    if empty:
+        raise no_images(folder, ignored)
+
+
+def _checked_chunks(
+    folder: Path | None, chunks: Iterator[FolderChunk], skip_unreadable: bool, empty: str = ""
+) -> Iterator[FolderChunk]:
+    seen = readable = 0
+    for chunk in chunks:
+        seen += len(chunk.paths) + len(chunk.unreadable)
+        readable += len(chunk.paths)
+        if chunk.unreadable and (not skip_unreadable or not readable):
+            hint = "; skip_unreadable=True leaves them out" if readable else ""
+            raise UnreadableFilesError(folder, chunk.unreadable, seen, hint)
+        yield chunk
+    if not seen:
+        raise DataError(empty)
+
+
+def _chunks(
+    paths: Iterable[Path], image_shape: tuple[int, int, int], fit: str, size: int
+) -> Iterator[FolderChunk]:
+    kept: list[Path] = []
+    images: list[np.ndarray] = []
+    conversions: list[Conversions] = []
+    unreadable: list[tuple[Path, str]] = []
+
+    def taken() -> FolderChunk:
+        stacked = np.stack(images) if images else np.empty((0, *image_shape), np.uint8)
+        chunk = FolderChunk(tuple(kept), stacked, tuple(conversions), tuple(unreadable))
+        for some in (kept, images, conversions, unreadable):
+            some.clear()
+        return chunk
+
+    for path, read in _read_ahead(paths, image_shape, fit, 2 * size):
+        error = read.exception()
+        if isinstance(error, UnreadableImageError):
+            unreadable.append((path, error.reason))
+            continue
+        # Only now, so that unreadable files at the end do not make a chunk without images.
+        if len(kept) == size:
+            yield taken()
+        image, converted = read.result()
+        kept.append(path)
+        images.append(image)
+        conversions.append(converted)
+    if kept or unreadable:
+        yield taken()
+
+
+def _read_ahead(
+    paths: Iterable[Path], image_shape: tuple[int, int, int], fit: str, ahead: int
+) -> Iterator[tuple[Path, "Future[tuple[np.ndarray, Conversions]]"]]:
+    """Every file with its image, in order; at most `ahead` are read or waiting to be read before they are asked for."""
+    waiting: deque[tuple[Path, Future[tuple[np.ndarray, Conversions]]]] = deque()
+    # Pillow and NumPy do their work without Python's lock.
+    with ThreadPoolExecutor(_cores(), thread_name_prefix="read_image") as pool:
+        try:
+            for path in paths:
+                waiting.append((path, pool.submit(read_image, path, image_shape, fit=fit)))
+                if len(waiting) > ahead:
+                    yield waiting.popleft()
+            while waiting:
+                yield waiting.popleft()
+        finally:
+            for _, read in waiting:
+                read.cancel()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    path = Path(folder)
+    if not path.is_dir():
+        raise DataError(f"folder must be an existing folder. Received: {str(folder)!r}")
+    return path
+
+
+def no_images(folder: Path, ignored: Counter[str]) -> DataError:
+    others = ", ".join(f"{count} {suffix}" for suffix, count in sorted(ignored.items()))
+    return DataError(
+        "folder must hold image files (.png, .jpg, .jpeg, .bmp, .gif, .tif, .tiff or .webp), itself or below. "
+        f"Received: {str(folder)!r}{f' with {others}' if others else ''}"
+    )
+
+
+def _named(folder: Path | None, files: Sequence[tuple[Path, str]]) -> str:
+    names = [
+        f"{path if folder is None else path.relative_to(folder)} ({reason})"
+        for path, reason in files[:_MOST_NAMED]
+    ]
+    more = len(files) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

@@ -1,15 +1,17 @@
-"""Data sets by name, cut into train, calibration and test."""
+"""Data sets by name or path, cut into train, calibration and test."""
 
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tfbnood.data.catalogue import NAMES, Found, find
-from tfbnood.data.formats import Part
+from tfbnood.data.file_summary import FileSummary
+from tfbnood.data.formats import Part, checked_image_shape
+from tfbnood.data.own import find_own, own_path
 from tfbnood.errors import DataError
 
 __all__ = ["Dataset", "describe", "load"]
@@ -29,6 +31,7 @@ class Dataset:
         splits: images by split, each uint8 `[n, height, width, channels]`.
         labels: int64 labels `[n]` by split, for the splits that have them.
         missing: by the name of a split that is not there, the sentence to say when it is asked for.
+        files: of a folder, what was converted in the files that train and calibration were taken from.
 
     Example:
         >>> images = np.zeros((10, 8, 8, 1), np.uint8)
@@ -41,6 +44,7 @@ class Dataset:
     splits: Mapping[str, np.ndarray]
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    files: FileSummary | None = None
 
     @property
     def train(self) -> np.ndarray:
@@ -93,8 +97,14 @@ class Dataset:
         return f"<Dataset {self.name}: {counts}, image_shape={self.image_shape}, {self.source}>"
 
 
-def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """Loads a data set by name.
+def load(
+    name: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    image_shape: tuple[int, int, int] | None = None,
+    skip_unreadable: bool = False,
+) -> Dataset:
+    """Loads a data set by name, or a folder of images or an npz file by its path.
 
     The first source that has the name is used: `NAME_train.npz` and `NAME_test.npz`, or else
     `NAME.npz`, in the folder (uint8 `images`, optionally integer `labels`); then what the system
@@ -105,10 +115,23 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
     seed, and half of it is test. Calibration is a fixed random tenth of the training images, at
     most 5,000; of the 1,797 digits, 397 are test and 300 calibration.
 
+    A path has a separator (`./mnist`), begins with a dot or `~`, or ends in .npz. A plain word that no source knows
+    is one as well if there is such a folder. Of its n images n/10 are test; n/4 up to 200, or else n/10, are
+    calibration; both are at most 5,000. So 600 images give 60, 150 and 390 to train on, and 396 are the fewest for
+    a false-alarm rate of 0.01.
+
+    Subfolders train/ and test/ of a folder become the splits, and what lies beside them is not read. Calibration is
+    then held out from train/ by the same rule, and test/ should hold no outliers. The names of other subfolders mean
+    nothing. Files are cut in the order of a hash of their names, so that nearly all stay in their split when others
+    are added.
+
     Args:
-        name: one of `NAMES`, or the stem of npz files in the folder.
+        name: one of `NAMES`, the stem of npz files in the folder, or a path.
         data_dir: a folder of npz files. Defaults to the one that the environment variable
             `TFBNOOD_DATA` names, if any.
+        image_shape: `(height, width, channels)` that the files of a folder are fitted to, as by `from_folder`.
+            Defaults to what `tfbnood.data.survey.survey` suggests. Arrays must have this shape already.
+        skip_unreadable: as for `from_folder`.
 
     Returns:
         A `Dataset`. A split that the source lacks raises a `DataError` when it is asked for.
@@ -121,7 +144,21 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
         >>> digits.train.shape, digits.calibration.shape, digits.test.shape
         ((1100, 8, 8, 1), (300, 8, 8, 1), (397, 8, 8, 1))
     """
-    found = find(name, data_dir)
+    shape = None if image_shape is None else checked_image_shape(image_shape)
+    if (path := own_path(name, data_dir)) is not None:
+        found = find_own(path, shape, skip_unreadable=skip_unreadable)
+    else:
+        found = find(cast("str", name), data_dir)
+    dataset = _dataset(str(name), found)
+    if shape not in (None, dataset.image_shape):
+        raise DataError(
+            f"image_shape must be {dataset.image_shape}, that of the images in {dataset.source}. "
+            f"Received: image_shape={shape}"
+        )
+    return dataset
+
+
+def _dataset(name: str, found: Found) -> Dataset:
     parts = _cut(found, name)
     return Dataset(
         name=name,
@@ -129,6 +166,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
         splits={split: part.images for split, part in parts.items()},
         labels={split: part.labels for split, part in parts.items() if part.labels is not None},
         missing=found.missing,
+        files=found.files,
     )
 
 
@@ -179,22 +217,26 @@ def _cut(found: Found, name: str) -> dict[str, Part]:
     # RandomState and not default_rng: NumPy's policy freezes only the stream of the former. Were it
     # to change, images that a saved model was trained on would turn up in its calibration set.
     random = np.random.RandomState(_SPLIT_SEED)
-    parts = {}
+    parts: dict[str, Part] = {}
     train, test = found.train, found.test
+    rows = found.order
     if found.whole is not None:
-        order = random.permutation(len(found.whole.images))
-        size = len(order) // 2 if found.test_size is None else found.test_size
-        train, test = found.whole.take(order[size:]), found.whole.take(order[:size])
+        train, n = found.whole, len(found.whole.images)
+        rows = random.permutation(n) if rows is None else rows
+        size = n // 2 if found.test_size is None else found.test_size
+        test, rows = train.take(rows[:size]), rows[size:]
     if train is not None:
-        if len(train.images) < 2 or (test is not None and len(test.images) == 0):
+        rows = np.arange(len(train.images)) if rows is None else rows
+        if len(rows) < 2 or (test is not None and len(test.images) == 0):
             raise DataError(
                 f"{name} must have at least two training images, of which one is held out, and one "
                 f"test image. Received: {found.source} with too few images"
             )
-        order = random.permutation(len(train.images))
-        share = max(1, min(len(order) // _CALIBRATION_SHARE, _MAX_CALIBRATION))
+        if found.order is None:
+            rows = rows[random.permutation(len(rows))]
+        share = max(1, min(len(rows) // _CALIBRATION_SHARE, _MAX_CALIBRATION))
         size = share if found.calibration_size is None else found.calibration_size
-        parts = {"train": train.take(order[size:]), "calibration": train.take(order[:size])}
+        parts = {"train": train.take(rows[size:]), "calibration": train.take(rows[:size])}
     if test is not None:
         parts["test"] = test
     return parts
