@@ -25,6 +25,7 @@ from tfbnood._core.files import file_sha256, publish_version, staging_folder
 from tfbnood._core.images import as_images
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.conformal import Calibration, check_false_alarm_rate
+from tfbnood.calibration.rates import default_false_alarm_rate
 from tfbnood.errors import NotCalibratedError, StatisticError
 from tfbnood.export.batch_score import BatchScore, delta_of, shift_of
 from tfbnood.export.signatures import Served
@@ -46,7 +47,7 @@ def export(
     calibration: Calibration | None,
     about: dict[str, Any],
     tolerate: tuple[str, ...] = (),
-    fpr: float = 0.01,
+    fpr: float | None = None,
     held_out: Any = None,
     embed: Any = None,
     progress: bool = False,
@@ -60,7 +61,7 @@ def export(
         calibration: of the statistic.
         about: what the detector says of itself.
         tolerate: names of changes that raise no more alarms than the rate allows; for the record.
-        fpr: false-alarm rate behind `is_ood`.
+        fpr: false-alarm rate behind `is_ood`. Defaults to 0.01, or to the smallest that few images allow.
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
         embed: reference images to put into the model, so that `score_batch` mixes samples as the paper does. Defaults
@@ -77,6 +78,7 @@ def export(
             f"Received: {statistic.name}"
         )
     null = calibration.null_of_images(1)
+    fpr = default_false_alarm_rate(len(null)) if fpr is None else fpr
     check_false_alarm_rate(fpr, null)
     batch_score = None
     bank = None if embed is None else as_images(embed, statistic.image_shape_, name="embed")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import tensorflow as tf
 
+from tfbnood._core.cards import card
 from tfbnood._core.images import as_images
 from tfbnood._core.progress import showing
 from tfbnood.errors import NotFittedError, StatisticError
@@ -124,6 +125,30 @@ class Statistic(abc.ABC):
     def _restore(self, model: Any) -> None:  # noqa: B027 (most have nothing to make again)
         """Makes again, after loading, what is neither an array nor a number."""
 
+    def __repr__(self) -> str:
+        shape = getattr(self, "image_shape_", None)
+        settings = [f"{key}={value!r}" for key, value in self._settings(changed=True).items()]
+        state = "not fitted" if shape is None else f"fitted to {shape}"
+        return f"<{self.name} {', '.join([*settings, state])}>"
+
+    def _repr_html_(self) -> str:
+        shape = getattr(self, "image_shape_", None)
+        facts = {
+            "scores": "every image on its own"
+            if self.scope == "image"
+            else "images among companions",
+            "fitted to": "nothing yet" if shape is None else f"images of {shape}",
+        }
+        return card(self.name, {**facts, **{k: repr(v) for k, v in self._settings().items()}})
+
+    def _settings(self, *, changed: bool = False) -> dict[str, Any]:
+        """The constructor's arguments, or those that are not the defaults, as far as they are kept."""
+        return {
+            key: getattr(self, key)
+            for key, parameter in inspect.signature(type(self)).parameters.items()
+            if hasattr(self, key) and not (changed and _same(getattr(self, key), parameter.default))
+        }
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {key: getattr(self, key) for key in inspect.signature(type(self)).parameters}
@@ -157,6 +182,11 @@ class Statistic(abc.ABC):
         model = as_model(model, self.image_shape_)
         self._check_model(model)
         self._restore(model)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two settings are equal; arrays are not compared."""
+    return one is other or (type(one) is type(other) and repr(one) == repr(other))
 
 
 class EvidenceStatistic(Statistic):

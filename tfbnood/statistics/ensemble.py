@@ -192,6 +192,22 @@ class Ensemble(EvidenceStatistic):
             np.float64
         )
 
+    def explain_members(self, images: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """What each member says of checked images as a normal score, `[n, members]`, and the members' names."""
+        self.prepare()
+
+        def first_columns(batch: tf.Tensor) -> tf.Tensor:
+            columns = self._by_member(gather(self._model, self.need, batch))
+            points = self._normal_scores(tf.concat(columns, axis=1))
+            starts = np.cumsum([0, *(own.shape[1] for own in columns[:-1])])
+            return tf.gather(points, starts, axis=1)
+
+        names = [
+            f"{one.name}, by quarters" if getattr(one, "grid", 1) == 2 else one.name
+            for one in self._members
+        ]
+        return names, compile_rows(first_columns, self.image_shape_)(images)
+
     def _fitted_names(self) -> tuple[str, ...]:
         return ("values_", "slopes_", "log_weights_", "means_", "precisions_cholesky_")
 

@@ -1,0 +1,73 @@
+"""An exported version as something that scores in process: what a server would answer, without a server."""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbnood._core.images import as_images
+from tfbnood.errors import SavedDetectorError
+
+__all__ = ["ExportedDetector", "newest_version"]
+
+_OUTPUTS = ("score", "p_value", "is_ood", "bits_per_dim", "valid")
+
+
+def newest_version(base: str | os.PathLike[str]) -> pathlib.Path | None:
+    """The exported version of a model base with the highest number; None where there is none."""
+    base = pathlib.Path(base)
+    found = [path for path in base.iterdir() if path.name.isdigit()] if base.is_dir() else []
+    found = [path for path in found if (path / "saved_model.pb").is_file()]
+    return max(found, key=lambda path: int(path.name), default=None)
+
+
+class ExportedDetector:
+    """A version that `Detector.export` wrote, loaded with plain TensorFlow.
+
+    Args:
+        version: folder of the version, such as `savedmodels/mine/1`.
+
+    Attributes:
+        image_shape: `(height, width, channels)` of the images that it takes.
+        fpr: the false-alarm rate behind `is_ood`.
+        about: what the detector says of itself.
+
+    Example:
+        >>> served = ExportedDetector(detector.export(folder / "digits", fpr=0.05))
+        >>> bool((served.predict(x.test[:5])["p_value"] == np.float32(detector.p_values(x.test[:5]))).all())
+        True
+    """
+
+    def __init__(self, version: str | os.PathLike[str]):
+        version = pathlib.Path(version)
+        try:
+            about = json.loads((version / "assets.extra" / "detector.json").read_text("utf-8"))
+            self.image_shape = tuple(int(side) for side in about["image_shape"])
+            self.fpr = float(about["fpr"])
+            self.calibration_images = int(about["calibration_images"])
+            self.statistic = str(about["statistic"])
+            self.about: dict[str, Any] = dict(about["about"])
+            # Held: signatures live as long as the module does.
+            self._module = tf.saved_model.load(str(version))
+            self._score = self._module.signatures["uint8"]
+        except Exception as error:  # TensorFlow raises many kinds for a damaged model.
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise SavedDetectorError(
+                f"{version} must be a version that tfbnood exported. Received: one that cannot be loaded ({reason})"
+            ) from error
+
+    def predict(self, images: Any) -> dict[str, np.ndarray]:
+        """The outputs of the signature `uint8`, each `[n]`; images are an array or arrays of several."""
+        parts = [
+            self._score(images=tf.constant(batch))
+            for batch in self._batches([images] if isinstance(images, np.ndarray) else images)
+        ]
+        return {name: np.concatenate([part[name].numpy() for part in parts]) for name in _OUTPUTS}
+
+    def _batches(self, images: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        for batch in images:
+            yield as_images(batch, self.image_shape)
