@@ -120,7 +120,7 @@ def measure_near(case: Case, setup: Setup, seed: int, n: int, data_dir: str | No
         "scores": {
             key: [float(f"{one:.5g}") for one in of[:, 0]] for key, of in scores.items() if joined
         },
-        "batches": _batches(statistics, sets) if joined and network is not None else {},
+        "batches": _batches(statistics, sets) if joined and setup.batches else {},
     }
 
 
@@ -159,30 +159,34 @@ def _batches(statistics: list[EvidenceStatistic], sets: Sets) -> dict[str, float
     shift = BnShift.of(next(one for one in statistics if isinstance(one, BnMoments)))
     calibration = sets.calibration[:_CALIBRATION]
     null = shift.group_null(calibration, (BATCH,))[BATCH]
-    rows = {key: shift.residuals(of) for key, of in {"": sets.inliers, **sets.outliers}.items()}
+    inliers = shift.residuals(sets.inliers)
     random = np.random.RandomState(0)
 
-    def found(inliers: np.ndarray, outliers: np.ndarray | None, count: int) -> float:
-        """A batch's value is the squared length of its mean residual, as in `BnShift.score`."""
+    def found(gram: np.ndarray, pools: list[tuple[np.ndarray, int]]) -> float:
+        """Share of batches that are found; each has so many random rows of every pool.
+
+        A batch's value is the squared length of its mean residual, as in `BnShift.score`: a mean over the Gram matrix.
+        """
         alarms = 0
         for _ in range(BATCHES):
-            parts = [inliers[random.permutation(len(inliers))[: BATCH - count]]]
-            if outliers is not None:
-                parts.append(outliers[random.permutation(len(outliers))[:count]])
-            value = np.square(np.concatenate(parts).mean(axis=0, dtype=np.float64)).sum()
+            rows = np.concatenate([random.permutation(pool)[:count] for pool, count in pools])
+            value = gram[np.ix_(rows, rows)].mean(dtype=np.float64)
             alarms += (1 + (null >= value).sum()) / (len(null) + 1) <= LEVEL
         return alarms / BATCHES
 
-    shares = {"fresh": found(rows[""], None, 0)}
+    gram, every = inliers @ inliers.T, np.arange(len(inliers))
+    shares = {"fresh": found(gram, [(every, BATCH)])}
     labels = sets.inlier_labels
     if labels is not None:
-        of_one = [rows[""][labels == label] for label in np.unique(labels)]
-        of_one = [one for one in of_one if len(one) >= BATCH]
+        classes = [every[labels == label] for label in np.unique(labels)]
+        of_one = [found(gram, [(rows, BATCH)]) for rows in classes if len(rows) >= BATCH]
         if of_one:
-            shares["one class"] = float(np.mean([found(one, None, 0) for one in of_one]))
-    for name in sets.outliers:
-        if len(rows[name]) >= BATCH // 4:
-            shares[name] = found(rows[""], rows[name], round(SHARE * BATCH))
+            shares["one class"] = float(np.mean(of_one))
+    bad = round(SHARE * BATCH)
+    for name, images in sets.outliers.items():
+        both = np.concatenate([inliers, shift.residuals(images)])
+        others = np.arange(len(inliers), len(both))
+        shares[name] = found(both @ both.T, [(every, BATCH - bad), (others, bad)])
     return shares
 
 

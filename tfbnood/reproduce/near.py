@@ -54,10 +54,10 @@ def run_stages(
 
     todo = [
         (case, name, seed)
+        for name in SETUPS
         for case in CASES
-        if only in (None, case.name)
-        for name in case.setups
-        for seed in range(SETUPS[name].seeds)
+        if name in case.setups and only in (None, case.name)
+        for seed in case.seeds(name)
     ]
     stages = Stages(out, {"scale": "near", "n": n}, len(todo))
     for case, name, seed in todo:
@@ -73,8 +73,7 @@ def read_stages(out: pathlib.Path) -> dict[tuple[str, str], list[dict[str, Any]]
     for case in CASES:
         for name in case.setups:
             paths = [
-                out / "stages" / f"{_stage(case, name, seed)}.json"
-                for seed in range(SETUPS[name].seeds)
+                out / "stages" / f"{_stage(case, name, seed)}.json" for seed in case.seeds(name)
             ]
             results = [json.loads(path.read_text())["result"] for path in paths if path.is_file()]
             if results:

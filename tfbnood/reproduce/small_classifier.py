@@ -37,7 +37,7 @@ def train_classifier(
     model = keras.Model(inputs, layers.Dense(len(classes), activation="softmax")(x))
     steps = epochs * (len(images) // 64)
     rate = keras.optimizers.schedules.CosineDecay(2e-3, steps)
-    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy", ["accuracy"])
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
     model.fit(images, targets, batch_size=64, epochs=epochs, verbose=0)
     return model
 
