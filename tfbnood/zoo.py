@@ -6,6 +6,7 @@ out, since it is as large as the detector, and `tfbnood export` makes it.
 """
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -36,20 +37,29 @@ def list_models() -> list[str]:
     return shipped.names()
 
 
-def load(name: str) -> Detector:
-    """Loads a trained detector that ships with the package; its Keras model is `.model`.
+def load(name: str | os.PathLike[str]) -> Detector:
+    """Loads a detector: one that ships with the package by its name, or your own by its folder.
 
     Args:
-        name: one of `list_models()`.
+        name: one of `list_models()`, the folder of a detector, or a model base with a folder `detector/` in it.
 
     Returns:
-        A calibrated `Detector` with statistic "auto"; `.about["manifest"]` is its manifest.
+        The `Detector`; its Keras model is `.model`. One that ships is calibrated, has the statistic "auto", and its
+        manifest is `.about["manifest"]`.
 
     Example:
         >>> detector = tfbnood.load("digits_realnvp")
         >>> detector.image_shape, detector.statistic.name
         ((8, 8, 1), 'ensemble')
     """
+    for folder in (pathlib.Path(name), pathlib.Path(name) / "detector"):
+        if (folder / "detector.json").is_file():
+            return Detector.load(folder)
+    if isinstance(name, os.PathLike) or os.sep in name:
+        raise SavedDetectorError(
+            f"name must be one of {', '.join(list_models())}, or the folder of a saved detector. "
+            f"Received: {name}, which {'has none' if pathlib.Path(name).exists() else 'does not exist'}"
+        )
     detector = Detector.load(base(name) / "detector")
     detector.about = {**detector.about, "manifest": manifest(name)}
     return detector

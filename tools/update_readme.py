@@ -53,6 +53,17 @@ def texts() -> dict[pathlib.Path, str]:
                 _bits_table(beyond),
             ]
         ),
+        ROOT / "docs" / "networks.md": "\n\n".join(
+            [
+                "**How large, how long** (`tools/bench/networks.py`; two cores, 2,000 reference images to fit to):",
+                as_markdown(_networks_table()),
+                "**Alarms at 5 % on in-distribution images that were changed** (`tools/bench/tolerate.py`; "
+                "without `pretext`):",
+                as_markdown(_tolerate_table("alarms")),
+                "**AUROC of the same detectors**, and in brackets the share found at 5 %:",
+                *(as_markdown(table) for table in _tolerate_costs()),
+            ]
+        ),
         RESEARCH / "README.md": "\n\n".join(
             [
                 "**Sets that no setting was chosen with** (`untouched_sets.py`), AUROC, outliers alone:",
@@ -64,6 +75,46 @@ def texts() -> dict[pathlib.Path, str]:
             ]
         ),
     }
+
+
+def _networks_table() -> list[list[str]]:
+    rows = json.loads((RESULTS / "bench_networks.json").read_text())["rows"]
+    header = ["stands on", "pixels", "images per second", "one image, ms", "fit, s"]
+    lines = [[*header, "detector, MB", "peak memory, GB"]]
+    for row in rows:
+        fit = "" if row["fit_seconds"] is None else f"{row['fit_seconds']:.0f}"
+        cells = [row["name"], str(row["side"]), f"{row['images_per_second']:.0f}"]
+        cells += [f"{row['one_image_ms']:.0f}", fit, f"{row['detector_megabytes']:.0f}"]
+        lines.append([*cells, f"{row['peak_gigabytes']:.1f}"])
+    return lines
+
+
+def _tolerate() -> dict[str, Any]:
+    return json.loads((RESULTS / "tolerate.json").read_text())["found"]
+
+
+def _tolerate_table(key: str) -> list[list[str]]:
+    found = _tolerate()
+    changes = list(next(iter(found.values()))[key])
+    lines = [["detector", *changes]]
+    return lines + [
+        [name, *(f"{one[key][of]:.1%}" for of in changes)] for name, one in found.items()
+    ]
+
+
+def _tolerate_costs() -> list[list[list[str]]]:
+    """One table for each data set, which have other outliers."""
+    found = _tolerate()
+    tables = []
+    for data in dict.fromkeys(name.partition(",")[0] for name in found):
+        rows = {name: one for name, one in found.items() if name.startswith(f"{data},")}
+        sets = list(next(iter(rows.values()))["auroc"])
+        lines = [["detector", *sets]]
+        for name, one in rows.items():
+            cells = [f"{one['auroc'][of]:.3f} ({one['found'][of]:.0%})" for of in sets]
+            lines.append([name, *cells])
+        tables.append(lines)
+    return tables
 
 
 def _research(name: str) -> dict[str, Any]:

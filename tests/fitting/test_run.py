@@ -30,11 +30,9 @@ def test_a_folder_becomes_a_calibrated_detector_on_a_network(folder, tmp_path):
     assert again.image_shape == (8, 8, 1)
     assert len(again.calibration.null_of_images(1)) == 30
     assert again.about["files"]["formats"] == {"PNG": 120}
-    assert again.about["network"] == {
-        "name": "efficientnet-lite0",
-        "size": 32,
-        "weights": "ImageNet",
-    }
+    network = again.about["network"]
+    assert (network["name"], network["size"]) == ("efficientnet-lite0", 32)
+    assert "Apache-2.0" in network["weights"]
     np.testing.assert_allclose(
         again.score(made.dataset.test), made.detector.score(made.dataset.test), rtol=1e-5
     )

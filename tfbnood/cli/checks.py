@@ -8,7 +8,7 @@ from tfbnood._core import shipped
 from tfbnood.cli.values import did_you_mean
 from tfbnood.errors import TfbnoodError
 
-__all__ = ["check_data_sets", "check_out", "detector_folder"]
+__all__ = ["check_data_sets", "check_out", "detector_folder", "find_detector"]
 
 
 def detector_folder(text: str) -> pathlib.Path:
@@ -20,21 +20,33 @@ def detector_folder(text: str) -> pathlib.Path:
     if text in names:
         return shipped.base(text) / "detector"
     if (path / "detector" / "detector.json").is_file():
-        hint = f"; did you mean {path / 'detector'}?"
-    elif path.exists():
+        return path / "detector"  # A model base, as under savedmodels/.
+    hint = did_you_mean(text, names) or ", which does not exist"
+    if path.exists():
         hint = ", which has no detector.json"
-    else:
-        hint = did_you_mean(text, names) or ", which does not exist"
     raise TfbnoodError(
-        "DETECTOR must be a folder that holds a saved detector, as `tfbnood calibrate` makes, or one of "
+        "DETECTOR must be a folder that holds a saved detector, as `tfbnood fit` makes, or one of "
         f"{', '.join(names)}. Received: {text}{hint}"
     )
+
+
+def find_detector(text: str) -> tuple[pathlib.Path | None, pathlib.Path | None]:
+    """The folder of a detector, or else the newest exported version of a model base."""
+    path = pathlib.Path(text)
+    is_detector = any((path / part / "detector.json").is_file() for part in ("", "detector"))
+    if not is_detector and path.is_dir():
+        # The rule of tfbnood.export.read, which imports TensorFlow.
+        versions = [one for one in (path, *path.iterdir()) if (one / "saved_model.pb").is_file()]
+        versions = [one for one in versions if one.name.isdigit()]
+        if versions:
+            return None, max(versions, key=lambda one: int(one.name))
+    return detector_folder(text), None
 
 
 def check_data_sets(
     option: str, names: Iterable[str], data_dir: str | None, also: Sequence[str] = ()
 ) -> None:
-    """Refuses a name that neither the package knows nor files in the data folder have.
+    """Refuses a name that neither the package knows nor files in the data folder have, and no path leads to.
 
     Args:
         option: what the names were given by, for the error.
@@ -43,6 +55,7 @@ def check_data_sets(
         also: names that are understood beside those of data sets.
     """
     from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
+    from tfbnood.data.own import own_path
 
     place = data_dir or os.environ.get(DATA_DIR_VARIABLE)
     if place and not pathlib.Path(place).is_dir():
@@ -53,10 +66,16 @@ def check_data_sets(
     known = [*NAMES, *also, *sorted(stems - {*NAMES})]
     where = place or "the folder that --data-dir names"
     for name in names:
-        if name not in known:
+        if (path := own_path(name, data_dir)) is not None:
+            if not path.exists():
+                raise TfbnoodError(
+                    f"{option} must be the name of a data set, a folder of images or an .npz file. "
+                    f"Received: {name}, which does not exist"
+                )
+        elif name not in known:
             raise TfbnoodError(
-                f"{option} must be one of {', '.join((*NAMES, *also))}, or have npz files in {where}. "
-                f"Received: {name}{did_you_mean(name, known)}"
+                f"{option} must be one of {', '.join((*NAMES, *also))}, a folder of images, or have npz files in "
+                f"{where}. Received: {name}{did_you_mean(name, known)}"
             )
 
 

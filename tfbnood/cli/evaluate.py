@@ -23,13 +23,15 @@ def add(commands: Any) -> None:
     )
     options.detector(command)
     command.add_argument(
-        "--inliers", required=True, help="data set of the in-distribution test images"
+        "--inliers",
+        required=True,
+        help="data set of the in-distribution test images; of a folder or an .npz file all are taken",
     )
     command.add_argument(
         "--outliers",
         required=True,
         nargs="+",
-        help="data sets; also rotation and inverted (made of the inliers) and photos (scikit-learn's)",
+        help="data sets or folders; also rotation and inverted (made of the inliers) and photos (scikit-learn's)",
     )
     command.add_argument(
         "--statistics",
@@ -48,7 +50,7 @@ def add(commands: Any) -> None:
     options.images_per_set(command)
     options.seed(command)
     options.data_dir(command)
-    options.out(command, "folder for evaluation.json, .md and .png, or one such file")
+    options.out(command, "folder for evaluation.json, .md, .png and .html, or one such file")
     options.as_json(command)
     command.set_defaults(run=run)
 
@@ -62,19 +64,23 @@ def run(arguments: argparse.Namespace) -> None:
     checks.check_data_sets("--outliers", arguments.outliers, data_dir, also=MADE_OUTLIERS)
     if arguments.out is not None:
         _check_out(pathlib.Path(arguments.out))
-    from tfbnood.data.sets import load
+    from tfbnood.data.own import own_path
     from tfbnood.detector import Detector
     from tfbnood.evaluation.run import evaluate
 
-    dataset = load(arguments.inliers, data_dir=data_dir)
+    detector = Detector.load(folder)
+    dataset = _load_inliers(arguments.inliers, detector.image_shape, data_dir)
     chosen, seed = arguments.statistics, arguments.seed
+    outliers = {
+        name: _load_all(name, detector.image_shape)
+        if own_path(name, data_dir)
+        else outlier_set(name, dataset, seed=seed, data_dir=data_dir)
+        for name in arguments.outliers
+    }
     result = evaluate(
-        Detector.load(folder),
+        detector,
         dataset.test,
-        {
-            name: outlier_set(name, dataset, seed=seed, data_dir=data_dir)
-            for name in arguments.outliers
-        },
+        outliers,
         statistics=None if chosen is None else [one.make() for one in chosen],
         contamination=tuple(arguments.contamination),
         n=arguments.n,
@@ -87,17 +93,44 @@ def run(arguments: argparse.Namespace) -> None:
     result = dataclasses.replace(result, provenance={**result.provenance, "command": command})
     print(json.dumps(result.to_dict(), indent=2) if arguments.json else result)
     if arguments.out is not None:
-        result.save(arguments.out)
+        out = pathlib.Path(arguments.out)
+        if out.suffix != ".html":
+            result.save(out)
+        if out.suffix in ("", ".html"):
+            from tfbnood.report.results import write_evaluation_report
+
+            page = out if out.suffix else out / "evaluation.html"
+            write_evaluation_report(page, detector, result, dataset.test, outliers, n=arguments.n)
         print(f"saved: {arguments.out}", file=sys.stderr)
+
+
+def _load_inliers(name: str, shape: tuple[int, int, int], data_dir: str | None) -> Any:
+    """A data set; of a folder or an npz file all images are test images."""
+    from tfbnood.data.own import own_path
+    from tfbnood.data.sets import Dataset, load
+
+    if own_path(name, data_dir) is None:
+        return load(name, data_dir=data_dir)
+    images = _load_all(name, shape)
+    missing = f"{name} is for test alone: give --statistics a detector that is fitted"
+    return Dataset(name, name, {"test": images}, missing={"train": missing})
+
+
+def _load_all(name: str, shape: tuple[int, int, int]) -> Any:
+    import numpy as np
+
+    from tfbnood.cli.sources import find_images
+
+    return np.concatenate(list(find_images(name, "--inliers and --outliers").chunks(shape)))
 
 
 def _check_out(path: pathlib.Path) -> None:
     """Refuses what `Evaluation.save` would, before the work and not after it."""
     if path.is_dir() or not path.suffix:
         checks.check_out(str(path))
-    elif path.suffix in (".json", ".md", ".png"):
+    elif path.suffix in (".json", ".md", ".png", ".html"):
         checks.check_out(str(path.parent))
     else:
         raise TfbnoodError(
-            f"--out must be a folder, or end in .json, .md or .png. Received: {path}"
+            f"--out must be a folder, or end in .json, .md, .png or .html. Received: {path}"
         )

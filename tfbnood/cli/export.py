@@ -41,19 +41,23 @@ def run(arguments: argparse.Namespace) -> None:
         checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
     checks.check_out(arguments.out)
     from tfbnood._core.sampling import sample_of
+    from tfbnood.data.own import own_path
     from tfbnood.data.sets import load
     from tfbnood.detector import Detector
 
     detector = Detector.load(folder)
     runs = detector.about.get("runs") or [{}]
-    data = arguments.data or runs[0].get("data")
+    data = arguments.data or runs[0].get("data") or detector.about.get("data")
     held_out = embedded = None
-    if data is None:
+    gone = data is not None and (path := own_path(data)) is not None and not path.exists()
+    if data is None or gone:
         print(
-            "no held-out images: score_batch is left out; --data names a data set", file=sys.stderr
+            "no held-out images: score_batch is left out; --data names a data set or a folder",
+            file=sys.stderr,
         )
     else:
-        dataset = load(data, data_dir=arguments.data_dir)
+        shape = detector.image_shape if own_path(data) else None
+        dataset = load(data, data_dir=arguments.data_dir, image_shape=shape)
         held_out = dataset.calibration
         embedded = sample_of(dataset.train, arguments.embed) if arguments.embed else None
     version = detector.export(

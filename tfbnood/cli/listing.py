@@ -1,18 +1,29 @@
-"""Scores of images as a table, JSON or CSV; the same for a detector here and for one behind a server."""
+"""Scores of images as a table, JSON, CSV or Parquet; the same for a detector here and for one behind a server."""
 
 import csv
+import io
 import json
-import sys
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["print_listing"]
+from tfbnood.errors import TfbnoodError
+
+__all__ = ["SUFFIXES", "print_listing", "write_listing"]
+
+SUFFIXES = (".html", ".csv", ".json", ".parquet")
 
 
 def print_listing(
-    names: Sequence[str], scored: Any, style: str, *, about: dict[str, Any], sentence: str
+    names: Sequence[str],
+    scored: Any,
+    style: str,
+    *,
+    about: dict[str, Any],
+    sentences: Sequence[str],
+    top: int = 10,
 ) -> None:
-    """Prints all images as JSON or CSV, or a table of the flagged ones, most out-of-distribution first.
+    """Prints all images as JSON or CSV, or sentences and a table of the most suspicious ones.
 
     Args:
         names: of the images.
@@ -20,17 +31,47 @@ def print_listing(
             a server's answer; maybe also `valid`.
         style: "table", "json" or "csv".
         about: what the JSON says beside the images.
-        sentence: below the table.
+        sentences: below the table.
+        top: images in the table; of those that are not flagged there are at most this many.
     """
     rows = _rows(names, scored)
-    if style == "json":
-        print(json.dumps({**about, "images": rows}, indent=2))
-    elif style == "csv":
-        writer = csv.DictWriter(sys.stdout, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    if style == "table":
+        print("\n".join([*_table(rows, top), *sentences]))
     else:
-        print("\n".join([*_table(rows), sentence]))
+        print(_text(rows, style, about).rstrip("\n"))
+
+
+def write_listing(
+    path: pathlib.Path, names: Sequence[str], scored: Any, *, about: dict[str, Any]
+) -> None:
+    """Writes all images as .json, .csv or .parquet, atomically."""
+    from tfbnood._core.files import atomic_path
+
+    rows = _rows(names, scored)
+    with atomic_path(path) as temporary:
+        if path.suffix == ".parquet":
+            _write_parquet(temporary, rows)
+        else:
+            temporary.write_text(_text(rows, path.suffix[1:], about), "utf-8")
+
+
+def _text(rows: list[dict[str, Any]], style: str, about: dict[str, Any]) -> str:
+    if style == "json":
+        return json.dumps({**about, "images": rows}, indent=2) + "\n"
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _write_parquet(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise TfbnoodError("--out with .parquet needs pyarrow: pip install pyarrow") from None
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
 def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
@@ -48,16 +89,21 @@ def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    flagged = sorted((row for row in rows if row["is_ood"]), key=lambda row: -row["score"])
-    if not flagged:
+def _table(rows: list[dict[str, Any]], top: int) -> list[str]:
+    """The flagged images and, up to `top` in all, those that come next; the most suspicious first."""
+    worst = sorted(rows, key=lambda row: (row["p_value"], -row["score"]))
+    shown = [row for index, row in enumerate(worst) if row["is_ood"] or index < top]
+    if not shown:
         return []
-    width = max(len(row["image"]) for row in flagged)
-    lines = [f"{'image':{width}}  {'score':>10}  {'p-value':>8}  {'bits/dim':>8}"]
-    for row in flagged:
-        bits = "" if row["bits_per_dim"] is None else f"{row['bits_per_dim']:.2f}"
-        note = "" if row.get("valid", True) else "  no valid image"
+    width = max(len(row["image"]) for row in shown)
+    has_bits = any(row["bits_per_dim"] is not None for row in shown)
+    header = f"{'image':{width}}  {'score':>10}  {'p-value':>8}"
+    lines = [header + (f"  {'bits/dim':>8}" if has_bits else "")]
+    for row in shown:
+        bits = f"  {row['bits_per_dim'] or 0:8.2f}" if has_bits else ""
+        note = "  flagged" if row["is_ood"] else ""
+        note = note if row.get("valid", True) else "  no valid image"
         lines.append(
-            f"{row['image']:{width}}  {row['score']:10.4g}  {row['p_value']:8.2g}  {bits:>8}{note}"
+            f"{row['image']:{width}}  {row['score']:10.4g}  {row['p_value']:8.2g}{bits}{note}"
         )
     return lines

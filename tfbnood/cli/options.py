@@ -23,7 +23,9 @@ __all__ = [
 def data(command: argparse.ArgumentParser) -> None:
     """The data set to train on."""
     command.add_argument(
-        "--data", required=True, help="data set, e.g. fashion_mnist; `tfbnood data` lists them"
+        "--data",
+        required=True,
+        help="data set, e.g. fashion_mnist (`tfbnood data` lists them), a folder of images, or an .npz file",
     )
     data_dir(command)
 
@@ -55,10 +57,13 @@ def detector(command: argparse.ArgumentParser, more: str = "") -> None:
     )
 
 
-def fpr(command: Any, default: float | None = 0.01) -> None:
+def fpr(command: Any, default: float | None = None) -> None:
     """The rate of false alarms; `command` may be a group of options."""
     command.add_argument(
-        "--fpr", type=values.RATE, default=default, help="false-alarm rate (default: 0.01)"
+        "--fpr",
+        type=values.RATE,
+        default=default,
+        help="false-alarm rate (default: 0.01, or the smallest that few calibration images allow)",
     )
 
 

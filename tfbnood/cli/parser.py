@@ -14,6 +14,8 @@ from tfbnood.cli import (
     demo,
     evaluate,
     export,
+    fit,
+    models,
     reproduce,
     score,
     serve,
@@ -25,7 +27,10 @@ from tfbnood.errors import TfbnoodError
 
 __all__ = ["main", "make_parser"]
 
-_COMMANDS = (demo, data, train, tune, calibrate, score, evaluate, export, serve, reproduce)
+_COMMANDS = (
+    *(fit, score, models, evaluate, export, serve),
+    *(train, tune, calibrate, reproduce, data, demo),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

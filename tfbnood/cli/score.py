@@ -5,15 +5,14 @@ With --url TensorFlow is not imported at all.
 
 import argparse
 import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import sys
+import types
+from typing import Any
 
 from tfbnood.cli import checks, options, values
-from tfbnood.cli.listing import print_listing
+from tfbnood.cli.listing import SUFFIXES, print_listing, write_listing
+from tfbnood.cli.sources import Images, find_images
 from tfbnood.errors import TfbnoodError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["add", "run"]
 
@@ -23,10 +22,24 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "score",
         help="find the images that are out-of-distribution",
-        description="Scores a folder of PNG and JPEG images, an npz or an npy file, and lists the flagged images.",
+        description="Scores images, prints a summary and the most suspicious ones, and writes all of them with --out.",
     )
-    options.detector(command, "; with --url the name of a served model")
-    command.add_argument("images", metavar="IMAGES", help="folder of images, .npz or .npy")
+    command.add_argument(
+        "detector",
+        metavar="WHAT",
+        help="folder of a detector, a model base for TF Serving, or a shipped detector by name (`tfbnood models`); "
+        "with --url the name of a served model",
+    )
+    command.add_argument(
+        "images",
+        metavar="WHERE",
+        help="folder, one image, a pattern such as 'photos/*.jpg', .npz or .npy",
+    )
+    command.add_argument(
+        "--out",
+        type=_out,
+        help="write all images: .html is a page to look at; also .csv, .json, .parquet",
+    )
     command.add_argument(
         "--url", help="ask a server, e.g. http://127.0.0.1:8501, instead of loading a detector"
     )
@@ -38,6 +51,13 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--skip-unreadable", action="store_true", help="leave out files that are not images"
     )
+    command.add_argument(
+        "--top",
+        type=values.integer(0),
+        default=10,
+        metavar="N",
+        help="list so many of the most suspicious images (default: 10)",
+    )
     formats = command.add_mutually_exclusive_group()
     options.as_json(formats, "print JSON, all images")
     formats.add_argument("--csv", action="store_true", help="print CSV, all images")
@@ -45,64 +65,36 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Scores the images and prints a table, JSON or CSV."""
-    path = pathlib.Path(arguments.images)
-    files = _files(path)
-    if arguments.url is None:
-        folder = checks.detector_folder(arguments.detector)
-    elif arguments.fpr or arguments.fdr or arguments.skip_unreadable:
-        raise TfbnoodError(
-            "--fpr, --fdr and --skip-unreadable do not go with --url: the export has set the rate, and the "
-            "server marks what it cannot read"
-        )
-    pixels = None
-    if not files:
-        from tfbnood.data.formats import from_npz
-
-        pixels = from_npz(path)  # Before TensorFlow, so that a damaged file is refused at once.
-    if arguments.url is None:
-        files, scored, about, sentence = _score_here(arguments, folder, pixels)
-    else:
-        scored, about, sentence = _ask_server(arguments, files, pixels)
-    names = [str(file.relative_to(path)) for file in files]
-    names = names or [f"{path.name}[{index}]" for index in range(len(scored))]
-    style = "json" if arguments.json else "csv" if arguments.csv else "table"
-    print_listing(names, scored, style, about=about, sentence=sentence)
-
-
-def _files(path: pathlib.Path) -> Sequence[pathlib.Path]:
-    """The images of a folder; none for a file with an array."""
-    if path.is_dir():
-        from tfbnood.data.folders import SUFFIXES
-
-        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-        if not files:
+    """Scores the images, prints a summary, JSON or CSV, and writes the file."""
+    if arguments.url is not None:
+        if arguments.fpr or arguments.fdr or arguments.skip_unreadable:
             raise TfbnoodError(
-                f"IMAGES must be a folder with .png, .jpg or .jpeg files. Received: {path} without any"
+                "--fpr, --fdr and --skip-unreadable do not go with --url: the export has set the rate, and the "
+                "server marks what it cannot read"
             )
-        return files
-    if path.suffix not in (".npz", ".npy") or not path.is_file():
-        missing = "" if path.exists() else ", which does not exist"
-        raise TfbnoodError(
-            f"IMAGES must be a folder, an .npz or an .npy file. Received: {path}{missing}"
-        )
-    return []
+        if arguments.out is not None and arguments.out.suffix == ".html":
+            raise TfbnoodError(
+                "--out must end in .csv, .json or .parquet with --url: a page needs the detector itself. "
+                f"Received: {arguments.out}"
+            )
+        images = find_images(arguments.images)
+        _finish(arguments, *_ask_server(arguments, images))
+        return
+    folder, version = checks.find_detector(arguments.detector)
+    images = find_images(arguments.images)
+    if folder is not None:
+        _score_here(arguments, folder, images)
+    else:
+        assert version is not None
+        _score_by_export(arguments, version, images)
 
 
-def _score_here(
-    arguments: argparse.Namespace, folder: pathlib.Path, pixels: "np.ndarray | None"
-) -> tuple[Sequence[pathlib.Path], Any, dict[str, Any], str]:
-    from tfbnood.data.folders import from_folder
+def _score_here(arguments: argparse.Namespace, folder: pathlib.Path, images: Images) -> None:
     from tfbnood.detector import Detector
 
     detector = Detector.load(folder)
-    files: Sequence[pathlib.Path] = []
-    if pixels is None:
-        found = from_folder(
-            arguments.images, detector.image_shape, skip_unreadable=arguments.skip_unreadable
-        )
-        files, pixels = found.paths, found.images
-    result = detector.predict(pixels, fpr=arguments.fpr, fdr=arguments.fdr, progress=True)
+    chunks = images.chunks(detector.image_shape, skip_unreadable=arguments.skip_unreadable)
+    result = detector.predict(chunks, fpr=arguments.fpr, fdr=arguments.fdr)
     about = {
         "statistic": result.statistic,
         "rule": result.rule,
@@ -110,17 +102,118 @@ def _score_here(
         "out_of_distribution": int(result.is_ood.sum()),
         "of": len(result),
     }
-    return files, result, about, str(result)
+    converted = _converted(images, detector.about)
+    sentences = [str(result), *_batch_sentence(result, detector), *converted]
+    if arguments.out is not None and arguments.out.suffix == ".html":
+        from tfbnood.calibration.rates import default_false_alarm_rate
+        from tfbnood.report.results import write_score_report
+
+        assert detector.calibration is not None
+        null = detector.calibration.null_of_images(len(result))
+        write_score_report(
+            arguments.out,
+            detector,
+            result,
+            names=images.names,
+            read=images.reader(detector.image_shape),
+            fpr=arguments.fpr or default_false_alarm_rate(len(null)),
+            fdr=arguments.fdr,
+            converted=converted,
+            progress=True,
+        )
+    _finish(arguments, images.names, result, {**about, "files": converted}, sentences)
+
+
+def _score_by_export(arguments: argparse.Namespace, version: pathlib.Path, images: Images) -> None:
+    from tfbnood.export.read import ExportedDetector
+
+    if arguments.fpr or arguments.fdr:
+        raise TfbnoodError(
+            "--fpr and --fdr do not go with an exported model, which has its own rate: give the detector's folder. "
+            f"Received: {version}"
+        )
+    if arguments.out is not None and arguments.out.suffix == ".html":
+        raise TfbnoodError(
+            f"--out must end in .csv, .json or .parquet for an exported model. Received: {arguments.out}"
+        )
+    detector = ExportedDetector(version)
+    shape = detector.image_shape
+    chunks = images.chunks(shape, skip_unreadable=arguments.skip_unreadable)
+    found = types.SimpleNamespace(**detector.predict(chunks))
+    count, of = int(found.is_ood.sum()), len(found.score)
+    about = {"model": str(version), "fpr": detector.fpr, "out_of_distribution": count, "of": of}
+    converted = _converted(images, detector.about)
+    sentence = f"{count} of {of} images out-of-distribution by {version} (false-alarm rate {detector.fpr:g})"
+    _finish(arguments, images.names, found, {**about, "files": converted}, [sentence, *converted])
 
 
 def _ask_server(
-    arguments: argparse.Namespace, files: Sequence[pathlib.Path], pixels: "np.ndarray | None"
-) -> tuple[Any, dict[str, Any], str]:
+    arguments: argparse.Namespace, images: Images
+) -> tuple[list[str], Any, dict[str, Any], list[str]]:
     from tfbnood.serving.client import Client
 
     url, model = arguments.url, arguments.detector
     client = Client(url, model)
-    found = client.score_files(files) if pixels is None else client.score(pixels)
+    if images.is_array:
+        found = client.score(next(images.chunks((0, 0, 0))))
+        names = images.names
+    else:
+        files = images.list_files()
+        found = client.score_files(files)
+        names = [images.name_of(file) for file in files]
     count = int(found.is_ood.sum())
     about = {"model": model, "url": url, "out_of_distribution": count, "of": len(found)}
-    return found, about, f"{count} of {len(found)} images out-of-distribution by {model} at {url}"
+    sentence = f"{count} of {len(found)} images out-of-distribution by {model} at {url}"
+    return names, found, about, [sentence]
+
+
+def _finish(
+    arguments: argparse.Namespace,
+    names: list[str],
+    scored: Any,
+    about: dict[str, Any],
+    sentences: list[str],
+) -> None:
+    """Writes the file, if one was asked for, and prints."""
+    if arguments.out is not None:
+        if arguments.out.suffix != ".html":
+            write_listing(arguments.out, names, scored, about=about)
+        sentences = [*sentences, f"written: {arguments.out}"]
+    style = "json" if arguments.json else "csv" if arguments.csv else "table"
+    print_listing(names, scored, style, about=about, sentences=sentences, top=arguments.top)
+    if style != "table":
+        print(*sentences[1:], sep="\n", file=sys.stderr)
+
+
+def _converted(images: Images, about: dict[str, Any]) -> list[str]:
+    """What was done to the files, and how they differ from those that the detector was calibrated on."""
+    if images.summary is None:
+        return []
+    from tfbnood.data.file_summary import FileSummary, sentences
+
+    known = about.get("files")
+    return sentences(
+        images.summary, calibrated_on=None if known is None else FileSummary.from_dict(known)
+    )
+
+
+def _batch_sentence(result: Any, detector: Any) -> list[str]:
+    from tfbnood.report.results import describe_batch
+
+    found = describe_batch(result.score, detector)
+    if found is None:
+        return []
+    p_value, method = found
+    return [
+        f"As a whole: p = {p_value:.3g}, the share of batches of ordinary images that look as strange ({method})."
+    ]
+
+
+def _out(text: str) -> pathlib.Path:
+    """A file whose suffix says its format."""
+    path = pathlib.Path(text)
+    if path.suffix not in SUFFIXES:
+        raise argparse.ArgumentTypeError(f"must end in {', '.join(SUFFIXES)}. Received: {text}")
+    if not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"must be in an existing folder. Received: {text}")
+    return path

