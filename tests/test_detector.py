@@ -1,14 +1,20 @@
+import inspect
+import typing
+
 import numpy as np
 import pytest
 from brought import PlainModel, trained_brought_model
-from scipy.stats import kstest
+from scipy.stats import binom, kstest
 
 import tfbnood
+from tfbnood.calibration.passes import alarm_level
 from tfbnood.errors import (
     DataError,
     NotCalibratedError,
+    NotFittedError,
     StatisticError,
 )
+from tfbnood.statistics.where import explain
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +145,114 @@ def test_rates_that_make_no_sense_are_refused(detector, digits):
 def test_a_model_without_batch_normalisation_is_refused_for_bn_statistics(digits):
     with pytest.raises(StatisticError, match="a model with none"):
         tfbnood.Detector(PlainModel(), "bn_delta", reference=digits.train)
+
+
+def test_a_detector_without_reference_must_be_fitted_first(digits):
+    detector = tfbnood.Detector(None, "pixel_pca")
+    for method in ("score", "predict", "p_values", "test_batch", "calibrate", "explain"):
+        with pytest.raises(NotFittedError, match=r"call fit\(\) with in-distribution images"):
+            getattr(detector, method)(digits.test[:2])
+
+
+def test_fit_holds_out_images_for_the_default_rate(digits):
+    images = digits.train[:600]
+    detector = tfbnood.Detector(None, "pixel_pca").fit(images)
+    assert len(detector.calibration.null_of_images(1)) == 150
+    assert len(detector.reference) == 450
+    order = np.random.RandomState(0).permutation(600)
+    expected = tfbnood.Detector(None, "pixel_pca", reference=images[np.sort(order[150:])])
+    expected.calibrate(images[np.sort(order[:150])])
+    np.testing.assert_array_equal(detector.p_values(digits.test), expected.p_values(digits.test))
+    assert detector.predict(255 - digits.test).is_ood.all()
+    assert "false-alarm rate 0.01;" in str(detector.predict(digits.test))
+    # The fewest with which 0.01 is possible.
+    assert len(detector.fit(images[:396]).calibration.null_of_images(1)) == 99
+    other = tfbnood.Detector(None, "pixel_pca").fit(images, seed=1)
+    assert not np.array_equal(other.reference, expected.reference)
+
+
+def test_fit_takes_calibration_images_of_its_own(digits):
+    detector = tfbnood.Detector(None, "pixel_pca")
+    detector.fit(digits.train, calibration=iter(digits.calibration))
+    expected = tfbnood.Detector(None, "pixel_pca", reference=digits.train)
+    expected.calibrate(digits.calibration)
+    np.testing.assert_array_equal(detector.p_values(digits.test), expected.p_values(digits.test))
+    with pytest.raises(DataError, match=r"calibration must have \(height, width, channels\)"):
+        detector.fit(digits.train, calibration=digits.test[:, :4])
+    with pytest.raises(DataError, match=r"images must be at least 8, .* Received: 7 images"):
+        detector.fit(digits.train[:7])
+
+
+def test_fit_again_begins_anew(model, digits):
+    detector = tfbnood.Detector(model, "log_prob").fit(digits.train)
+    before = detector.p_values(digits.test[:50])
+    detector.fit(digits.train[:100])
+    assert not np.array_equal(detector.p_values(digits.test[:50]), before)
+    detector.fit(digits.train)
+    np.testing.assert_array_equal(detector.p_values(digits.test[:50]), before)
+
+
+def test_a_statistic_that_is_fitted_makes_a_fitted_detector(digits):
+    statistic = tfbnood.statistics.get("pixel_pca").fit(None, digits.train)
+    detector = tfbnood.Detector(None, statistic).calibrate(digits.calibration)
+    np.testing.assert_array_equal(detector.score(digits.test), statistic.score(digits.test))
+
+
+def test_a_certified_rate_holds_with_its_confidence():
+    """Over 400 calibrations by 60 scores each, the true rate of uniform scores is above 10 % in at most 5 %."""
+    random = np.random.RandomState(0)
+    above = []
+    for _ in range(400):
+        null = np.sort(random.uniform(size=60))
+        level, rule = alarm_level(null, 0.1, confidence=0.95)
+        rank = round(level * 61)
+        above.append(1 - null[60 - rank] > 0.1)  # scores above the rank-th largest raise the alarm
+    assert rule == "false-alarm rate at most 0.1 with 95 % confidence"
+    assert 0.005 < np.mean(above) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_certified_alarms_are_fewer_and_said(by_image, by_batch, digits):
+    found = by_image.predict(digits.test, fpr=0.05, confidence=0.95)
+    rank = max(k for k in range(1, 300) if binom.sf(k - 1, 300, 0.05) >= 0.95)
+    np.testing.assert_array_equal(found.is_ood, found.p_value <= rank / 301)
+    assert found.is_ood.sum() < by_image.predict(digits.test, fpr=0.05).is_ood.sum()
+    assert found.rule == "false-alarm rate at most 0.05 with 95 % confidence"
+    with pytest.raises(DataError, match="calibrate on at least 2995 images"):
+        by_image.predict(digits.test, fpr=0.001, confidence=0.95)
+    with pytest.raises(DataError, match="confidence goes with fpr"):
+        by_image.predict(digits.test, fdr=0.1, confidence=0.95)
+    with pytest.raises(StatisticError, match=r'confidence needs a statistic of scope "image"'):
+        by_batch.predict(digits.test[:9], fpr=0.2, confidence=0.9)
+
+
+def test_the_decision_function_is_negative_for_an_alarm(detector, digits):
+    images = np.concatenate([digits.test[:48], 255 - digits.test[48:64]])
+    for fpr in (0.05, 0.1, 0.5):
+        decision = detector.decision_function(images, fpr=fpr)
+        np.testing.assert_array_equal(decision < 0, detector.predict(images, fpr=fpr).is_ood)
+    np.testing.assert_allclose(np.diff(decision), -np.diff(detector.score(images)), rtol=1e-9)
+    np.testing.assert_array_equal(detector.score_samples(images), -detector.score(images))
+
+
+def test_few_calibration_images_have_a_default_rate_that_works(digits):
+    detector = tfbnood.Detector(None, "pixel_pca", reference=digits.train)
+    detector.calibrate(digits.calibration[:30])
+    found = detector.predict(digits.test)
+    assert found.rule == "false-alarm rate 0.05"
+    np.testing.assert_array_equal(detector.decision_function(digits.test) < 0, found.is_ood)
+
+
+def test_a_detector_explains_as_its_statistic_does(by_image, by_batch, digits):
+    maps = by_image.explain(digits.test[:3])
+    np.testing.assert_array_equal(maps, explain(by_image.statistic, digits.test[:3]))
+    assert maps.shape == (3, 8, 8)
+    with pytest.raises(StatisticError, match=r'scope "image"'):
+        by_batch.explain(digits.test[:3])
+
+
+def test_help_names_types_and_not_any():
+    for name in ("fit", "calibrate", "score", "predict", "p_values", "test_batch", "explain"):
+        images = inspect.signature(getattr(tfbnood.Detector, name)).parameters["images"]
+        assert images.annotation == "Images"
+    hints = typing.get_type_hints(tfbnood.Detector.predict, localns={"Images": np.ndarray})
+    assert hints["return"] is tfbnood.detector.Detection

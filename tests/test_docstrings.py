@@ -36,10 +36,14 @@ PUBLIC = (
     "tfbnood.conditional",
     "tfbnood.data",
     "tfbnood.errors",
+    "tfbnood.fitting",
     "tfbnood.metrics",
     "tfbnood.models",
+    "tfbnood.monitor",
+    "tfbnood.networks",
     "tfbnood.plots",
     "tfbnood.pseudo",
+    "tfbnood.report",
     "tfbnood.serving",
     "tfbnood.statistics",
     "tfbnood.training",
@@ -47,6 +51,7 @@ PUBLIC = (
 )
 # These train models.
 SKIPPED = {
+    "tfbnood.fitting.run.fit",
     "tfbnood.training.run.train",
     "tfbnood.tuning.run.choose_statistic_for_best",
     "tfbnood.tuning.run.tune",

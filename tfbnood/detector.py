@@ -1,36 +1,45 @@
 """Detector = model + statistic + calibration. It only stores and calls: the work is in the modules before it."""
 
-import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbnood import statistics
-from tfbnood._core.images import as_images
-from tfbnood._core.units import bits_per_dim
+from tfbnood._core.progress import showing
+from tfbnood._core.stream import ImageStream, as_chunks, sample_images
 from tfbnood.calibration.batch_tests import batch_p_value, check_batch_test, default_batch_test
 from tfbnood.calibration.conformal import (
     Calibration,
     benjamini_hochberg,
-    calibrate,
-    check_false_alarm_rate,
     conformal_p_values,
-    highest,
+    score_threshold,
 )
-from tfbnood.data.changes import change, check_changes, mix_changes
+from tfbnood.calibration.passes import (
+    alarm_level,
+    calibrate_with_changes,
+    outputs,
+    request_size,
+)
+from tfbnood.data.changes import mix_changes
+from tfbnood.data.own import share_for_calibration
+from tfbnood.detection import BatchTest, Detection, Watch
 from tfbnood.errors import DataError, NotCalibratedError
+from tfbnood.estimator import Estimator
 from tfbnood.networks.network import as_model
 from tfbnood.protocols import Likelihood
 from tfbnood.scoring.compiled import compile_log_prob
 from tfbnood.scoring.frozen import freeze
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
+if TYPE_CHECKING:
+    from tfbnood._core.images import Images
+    from tfbnood.estimator import Model
+
 __all__ = ["BatchTest", "Detection", "Detector"]
 
-# Of the changes that a detector tolerates: other draws for the fit than for the calibration.
+# Of the changes that a detector tolerates: other draws for the fit than for the calibration, which has 1.
 _CHANGE_SEED = 0
 _ASSUMED = {
     "image": "every image on its own",
@@ -38,87 +47,36 @@ _ASSUMED = {
 }
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Detection:
-    """What `Detector.predict` found, one entry an image.
+class Detector(Estimator):
+    """Finds images that do not belong to the distribution of the reference images.
 
-    Attributes:
-        score: higher means more out-of-distribution.
-        p_value: share of in-distribution images that would score as high.
-        is_ood: the decision.
-        bits_per_dim: in evaluation mode; None when the detector has no likelihood model.
-        statistic: name of the statistic.
-        assumed: what the p-values rest on.
-        rule: how p-values became decisions.
-        group_size: size of the calibration requests that were compared with.
-    """
-
-    score: np.ndarray
-    p_value: np.ndarray
-    is_ood: np.ndarray
-    bits_per_dim: np.ndarray | None
-    statistic: str
-    assumed: str
-    rule: str
-    group_size: int
-
-    def __len__(self) -> int:
-        return len(self.score)
-
-    def __str__(self) -> str:
-        return (
-            f"{int(self.is_ood.sum())} of {len(self)} images out-of-distribution by {self.statistic} "
-            f"({self.rule}; {self.assumed})"
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchTest:
-    """What `Detector.test_batch` found for the whole batch.
-
-    Attributes:
-        p_value: share of in-distribution batches that would look as strange.
-        score: mean score of the images.
-        statistic: name of the statistic.
-        method: how the scores of the images became one p-value.
-        assumed: what the p-value rests on.
-        group_size: size of the calibration requests that were compared with.
-    """
-
-    p_value: float
-    score: float
-    statistic: str
-    method: str
-    assumed: str
-    group_size: int
-
-    def __str__(self) -> str:
-        return (
-            f"p = {self.p_value:.3g}, the share of in-distribution batches that look as strange, by {self.method} "
-            f"of {self.statistic} ({self.assumed})"
-        )
-
-
-class Detector:
-    """Tells which images do not belong to the distribution of the reference images.
+    `images` may be arrays, lists of arrays or of Pillow's images, `tf.data.Dataset`s and generators of images or
+    batches; values in 0–255. Those of data sets and generators are read chunk by chunk, in constant memory, while
+    others are scored. For a statistic of scope "batch" every 64 of them are one request.
 
     Args:
         model: any Keras network, best one with `BatchNormalization` layers: a classifier or an encoder; a
             `tfbnood.networks.Network` says more of its size and features. Or any Keras model with
             `log_prob(images, training=…)` → nats `[n]` of images in 0–255; a list of them for the statistic `waic`;
             None for the pixel statistics.
-        statistic: a name or a `Statistic`. Defaults to "auto": `ensemble` for single images and streams, and for whole
-            batches a test over its p-values; docs/statistics.md says when to use another.
-        reference: in-distribution images, e.g. the training images.
+        statistic: a name or a `Statistic`; one that is fitted is used as it is where there is no reference. Defaults to
+            "auto": `ensemble` for single images and streams, and for whole batches a test over its p-values;
+            docs/statistics.md says when to use another.
+        reference: in-distribution images, e.g. the training images; of a data set or generator a random sample of at
+            most 10,000 images and 1 GB. Without them call `fit`.
         preprocess: for a plain Keras network that does not have it inside: pixels in 0–255, float32 → what it takes,
             such as `keras.layers.Rescaling(1 / 255)` or `keras.applications.resnet.preprocess_input`.
         tolerate: names of `tfbnood.data.CHANGES` that are no reason for an alarm, such as `("jpeg", "resize")`. The
             statistic is fitted to reference images of which half are changed so, and `calibrate` takes the largest
             p-value over clean and changed images: each kind raises no more alarms than the false-alarm rate allows.
-        progress: show a bar on a terminal: "auto" trains small networks of its own, for some minutes on many images.
+        progress: show a bar, here and in all methods: True at once, False never. Defaults to a bar after two seconds,
+            on a terminal or in a notebook: "auto" trains small networks of its own, for some minutes on many images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
     The detector keeps to the weights that the model has now: training it further calls for a new one.
+
+    It has the shape of scikit-learn's estimators (`fit`, `score_samples`, `decision_function`, `get_params`) and can
+    end a `Pipeline`. `tfbnood.outlier_detector.OutlierDetector` also has their `predict`, which gives ±1.
 
     Attributes:
         tolerate: the changes that raise no more alarms than the rate allows.
@@ -132,68 +90,139 @@ class Detector:
 
     def __init__(
         self,
-        model: Any,
+        model: "Model",
         statistic: str | Statistic = "auto",
         *,
-        reference: Any,
+        reference: "Images | None" = None,
         preprocess: Callable[[Any], Any] | None = None,
         tolerate: Sequence[str] = (),
-        progress: bool = False,
+        progress: bool | None = None,
         **config: Any,
     ):
-        self.tolerate = check_changes(tolerate)
-        chosen = statistics.get(statistic, **config)
-        images = as_images(reference, getattr(model, "image_shape", None), name="reference")
-        self.model = as_model(model, images.shape[1:], preprocess=preprocess)
-        self.reference: np.ndarray | None = images
-        if self.tolerate:
-            images = mix_changes(images, self.tolerate, seed=_CHANGE_SEED)
-        self.statistic = chosen.fit(self.model, images, progress=progress)
-        self.about: dict[str, Any] = {}
-        self.calibration: Calibration | None = None
+        self.about = {}
+        self._set(model, statistic, preprocess=preprocess, tolerate=tolerate, **config)
+        if reference is not None:
+            shape = getattr(model, "image_shape", None)
+            self._fit(sample_images(reference, shape, name="reference"), progress)
+        elif self._is_fitted:
+            self.model = as_model(model, self.image_shape, preprocess=preprocess)
 
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """`(height, width, channels)` of the images it takes."""
-        return self.statistic.image_shape_
+    def fit(
+        self,
+        images: "Images",
+        y: Any = None,
+        *,
+        calibration: "Images | None" = None,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> "Detector":
+        """Fits the statistic to most of the images, calibrates on the others, and is ready to predict.
+
+        Of n images a quarter up to 200, or a tenth if that is more, is held out for calibration, at random: 396 images
+        are enough for the default false-alarm rate of 0.01, and 600 give 150. Of a data set or generator a random
+        sample of at most 10,000 images and 1 GB is used.
+
+        The model must not have been trained on the held-out images, or it knows them and alarms come too often. For a
+        model that was trained on these images give others as `calibration`.
+
+        Args:
+            images: in-distribution.
+            y: ignored; scikit-learn passes it.
+            calibration: held-out in-distribution images, if none are to be taken from `images`.
+            seed: of the choice of images.
+            progress: as for the class.
+
+        Example:
+            >>> detector = tfbnood.Detector(None, "pixel_pca").fit(x.train[:600])
+            >>> detector.calibration
+            <Calibration: 150 scores, false-alarm rates from 0.0066>
+        """
+        shape = getattr(self._given["model"], "image_shape", None)
+        reference = sample_images(images, shape, seed=seed)
+        held_out: np.ndarray | ImageStream
+        if calibration is None:
+            count = share_for_calibration(len(reference))
+            if count < 2:
+                raise DataError(
+                    "images must be at least 8, of which 2 are held out, or come with calibration=held_out_images. "
+                    f"Received: {len(reference)} images"
+                )
+            order = np.random.RandomState(seed).permutation(len(reference))
+            held_out = reference[np.sort(order[:count])]
+            reference = reference[np.sort(order[count:])]
+        else:
+            held_out = as_chunks(calibration, reference.shape[1:], name="calibration")
+        self._fit(reference, progress)
+        with showing(progress):
+            self.calibration = calibrate_with_changes(self.statistic, held_out, self.tolerate)
+        return self
 
     def calibrate(
-        self, images: Any, *, group_sizes: tuple[int, ...] | None = None, progress: bool = False
+        self,
+        images: "Images",
+        *,
+        group_sizes: tuple[int, ...] | None = None,
+        progress: bool | None = None,
     ) -> "Detector":
         """Learns the scores of held-out in-distribution images: not those that the model was trained on.
 
         Args:
-            images: `[n, height, width, channels]` in 0–255; n bounds the smallest false-alarm rate, 1/(n + 1).
+            images: n of them bound the smallest false-alarm rate, 1/(n + 1). A statistic of scope "batch" takes of a
+                data set or generator a random sample of at most 10,000 images and 1 GB.
             group_sizes: request sizes that a batch statistic is calibrated for. Defaults to 1, 2, 4, … 64.
-            progress: show a bar on a terminal.
+            progress: as for the class.
 
         Example:
             >>> detector = tfbnood.Detector(None, "pixel_pca", reference=x.train)
             >>> len(detector.calibrate(x.calibration).p_values(x.test))
             397
         """
-        images = as_images(images, self.image_shape, name="held-out images")
+        read = as_chunks if self.statistic.scope == "image" else sample_images
+        held_out = read(images, self.image_shape, name="held-out images")
         self._check_model()
-        found = [
-            calibrate(self.statistic, changed, group_sizes=group_sizes, progress=progress)
-            for changed in (
-                images,
-                *(change(images, kind, seed=_CHANGE_SEED + 1) for kind in self.tolerate),
+        with showing(progress):
+            self.calibration = calibrate_with_changes(
+                self.statistic, held_out, self.tolerate, group_sizes=group_sizes
             )
-        ]
-        self.calibration = highest(found)
         return self
 
-    def score(self, images: Any, *, progress: bool = False) -> np.ndarray:
-        """Scores, float64 `[n]`; higher means more out-of-distribution.
+    def score(self, images: "Images", y: Any = None, *, progress: bool | None = None) -> np.ndarray:
+        """Scores, float64 `[n]`; higher means more out-of-distribution. `y` is ignored; scikit-learn passes it.
 
         Example:
             >>> bool(detector.score(255 - x.test).min() > detector.score(x.test).max())
             True
         """
-        return self._outputs(as_images(images, self.image_shape), progress=progress)["score"]
+        read = as_chunks(images, self.image_shape)
+        return outputs(self.statistic, read, progress=progress)["score"]
 
-    def p_values(self, images: Any, *, progress: bool = False) -> np.ndarray:
+    def score_samples(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
+        """`−score`, `[n]`: scikit-learn's sign, in which lower means more out-of-distribution.
+
+        Example:
+            >>> bool((detector.score_samples(x.test) == -detector.score(x.test)).all())
+            True
+        """
+        return -self.score(images, progress=progress)
+
+    def decision_function(
+        self, images: "Images", *, fpr: float | None = None, progress: bool | None = None
+    ) -> np.ndarray:
+        """The score at which an alarm begins minus the image's, `[n]`: negative for an alarm, as in scikit-learn.
+
+        `decision < 0` is `predict(images, fpr=fpr).is_ood`.
+
+        Example:
+            >>> bool((detector.decision_function(255 - x.test) < 0).all())
+            True
+        """
+        calibration = self._calibrated("decision_function()")
+        read = as_chunks(images, self.image_shape)
+        null = calibration.null_of_images(request_size(read))
+        threshold = score_threshold(null, alarm_level(null, fpr)[0])
+        return threshold - outputs(self.statistic, read, progress=progress)["score"]
+
+    def p_values(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
         """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution.
 
         Example:
@@ -201,11 +230,11 @@ class Detector:
             [0.0033, 0.0033]
         """
         calibration = self._calibrated("p_values()")
-        images = as_images(images, self.image_shape)
-        null = calibration.null_of_images(len(images))
-        return self._outputs(images, null, progress=progress)["p_value"]
+        read = as_chunks(images, self.image_shape)
+        null = calibration.null_of_images(request_size(read))
+        return outputs(self.statistic, read, null, progress=progress)["p_value"]
 
-    def rank(self, images: Any, *, progress: bool = False) -> np.ndarray:
+    def rank(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
         """The paper's T: how many of the N calibration scores lie at or below each image's, integers in [0, N].
 
         The paper ranks among training images, which the model has fitted; these are held out.
@@ -220,34 +249,55 @@ class Detector:
 
     def predict(
         self,
-        images: Any,
+        images: "Images",
         *,
         fpr: float | None = None,
+        confidence: float | None = None,
         fdr: float | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> Detection:
         """Decides which images are out-of-distribution.
 
         Args:
-            images: `[n, height, width, channels]` in 0–255.
-            fpr: false-alarm rate among in-distribution images. Defaults to 0.01 unless `fdr` is given.
+            images: any number.
+            fpr: false-alarm rate among in-distribution images, on average over calibration sets. Defaults to 0.01, or
+                to the smallest that few calibration images allow, unless `fdr` is given.
+            confidence: with it, the rate of this very detector is at most `fpr` with this confidence, such as 0.95,
+                over the draw of the calibration images (`tfbnood.calibration.certificates`). Fewer alarms, and a rate
+                of 0.01 then takes 299 calibration images.
             fdr: share of false alarms among the alarms, by Benjamini–Hochberg.
-            progress: show a bar on a terminal.
+            progress: as for the class.
 
         Example:
             >>> print(detector.predict(255 - x.test[:4], fpr=0.05))
             4 of 4 images out-of-distribution by pixel_pca (false-alarm rate 0.05; every image on its own)
+            >>> detector.predict(255 - x.test[:4], fpr=0.05, confidence=0.95).rule
+            'false-alarm rate at most 0.05 with 95 % confidence'
         """
         calibration = self._calibrated("predict()")
-        if fpr is not None and fdr is not None:
-            raise DataError(f"give fpr or fdr, not both. Received: fpr={fpr}, fdr={fdr}")
-        images = as_images(images, self.image_shape)
-        null = calibration.null_of_images(len(images))
-        level = 0.01 if fpr is None else fpr
-        if fdr is None:
-            check_false_alarm_rate(level, null)  # before the work, not after
-        found = self._outputs(images, null, likelihood=True, progress=progress)
+        if fdr is not None and (fpr is not None or confidence is not None):
+            raise DataError(
+                "give fpr or fdr, not both; confidence goes with fpr. "
+                f"Received: fpr={fpr}, confidence={confidence}, fdr={fdr}"
+            )
+        read = as_chunks(images, self.image_shape)
+        size = request_size(read)
+        null = calibration.null_of_images(size)
+        if fdr is not None:
+            level, rule = 0.0, f"false-discovery rate {fdr:g}"
+        else:  # Refused before the work, not after it.
+            level, rule = alarm_level(null, fpr, confidence=confidence, scope=self.statistic.scope)
+        watch = Watch()
+        found = outputs(
+            self.statistic,
+            read,
+            null,
+            log_prob=self._log_prob(),
+            watch=watch.add,
+            progress=progress,
+        )
         p_values = found["p_value"]
+        rows = np.arange(len(p_values))
         return Detection(
             score=found["score"],
             p_value=p_values,
@@ -255,21 +305,35 @@ class Detector:
             bits_per_dim=found.get("bits_per_dim"),
             statistic=self.statistic.name,
             assumed=_ASSUMED[self.statistic.scope],
-            rule=f"false-alarm rate {level:g}" if fdr is None else f"false-discovery rate {fdr:g}",
-            group_size=calibration.group_size(len(images)),
+            rule=rule,
+            group_size=calibration.group_size(size),
+            rows=rows,
+            pictures=None if watch.pictures is None else watch.pictures.within(rows),
         )
 
+    def explain(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
+        """Where images are unusual: heat maps, float32 `[n, height, width]`, by `tfbnood.statistics.where.explain`.
+
+        Example:
+            >>> detector.explain(255 - x.test[:2]).shape
+            (2, 8, 8)
+        """
+        from tfbnood.statistics.where import explain
+
+        _ = self.image_shape  # Refuses a detector that is not fitted.
+        return explain(self.statistic, images, progress=progress)  # type: ignore[arg-type]
+
     def test_batch(
-        self, images: Any, *, method: str | None = None, progress: bool = False
+        self, images: "Images", *, method: str | None = None, progress: bool | None = None
     ) -> BatchTest:
         """One p-value for "this whole batch is in-distribution".
 
         Args:
-            images: the batch, `[n, height, width, channels]` in 0–255.
+            images: the batch.
             method: for a statistic of scope "image" one of `tfbnood.batch_tests.BATCH_TESTS`. Defaults to
                 "higher_criticism", which finds most, and for fewer than 10 images to "simes", which also hardly minds
                 a batch of one class only. A statistic of scope "batch" has "mean", the mean score.
-            progress: show a bar on a terminal.
+            progress: as for the class.
 
         Example:
             >>> half = np.concatenate([x.test[:16], 255 - x.test[:16]])
@@ -320,10 +384,10 @@ class Detector:
         self,
         base: str | os.PathLike,
         *,
-        fpr: float = 0.01,
-        held_out: Any = None,
-        embed: Any = None,
-        progress: bool = False,
+        fpr: float | None = None,
+        held_out: "Images | None" = None,
+        embed: "Images | None" = None,
+        progress: bool | None = None,
     ) -> pathlib.Path:
         """Writes `BASE/<next integer>` for TF Serving; see `tfbnood.export.write`.
 
@@ -345,7 +409,7 @@ class Detector:
             fpr=fpr,
             held_out=held_out,
             embed=embed,
-            progress=progress,
+            progress=progress,  # type: ignore[arg-type]
         )
 
     @classmethod
@@ -361,47 +425,39 @@ class Detector:
         from tfbnood import saving
 
         parts = saving.load(folder)
-        detector = cls.__new__(cls)
-        detector.model = parts.model
-        detector.statistic = parts.statistic
-        detector.calibration = parts.calibration
-        detector.tolerate = parts.tolerate
-        detector.about = parts.about
-        detector.reference = None
+        detector = cls(
+            parts.model,
+            parts.statistic.name,
+            tolerate=parts.tolerate,
+            **parts.statistic.get_config(),
+        )
+        detector.model, detector.statistic = parts.model, parts.statistic
+        detector.calibration, detector.about = parts.calibration, parts.about
         return detector
+
+    def _fit(self, images: np.ndarray, progress: bool | None) -> None:
+        self._set(**self._given)
+        shape = images.shape[1:]
+        self.model = as_model(self._given["model"], shape, preprocess=self._given["preprocess"])
+        self.reference = images
+        if self.tolerate:
+            images = mix_changes(images, self.tolerate, seed=_CHANGE_SEED)
+        self.statistic = self.statistic.fit(self.model, images, progress=progress)
 
     def _check_model(self) -> None:
         if isinstance(self.statistic, EvidenceStatistic):
             self.statistic.check_unchanged()
 
     def _calibrated(self, method: str) -> Calibration:
+        _ = self.image_shape  # Refuses a detector that is not fitted.
         if self.calibration is None:
             raise NotCalibratedError(
                 f"call calibrate() with held-out in-distribution images before {method}"
             )
         return self.calibration
 
-    def _outputs(
-        self,
-        images: np.ndarray,
-        null: np.ndarray | None = None,
-        *,
-        likelihood: bool = False,
-        progress: bool | None = None,
-    ) -> dict[str, np.ndarray]:
-        """`score`, with a null `p_value`, and on request, where there is a likelihood, `bits_per_dim`."""
-        likelihood = likelihood and isinstance(self.model, Likelihood)
-        statistic = self.statistic
-        if isinstance(statistic, EvidenceStatistic):
-            score = statistic.scorer(likelihood=likelihood)
-            found = score(images, null, description=statistic.name, progress=progress)
-            return {**found, "score": statistic.checked(found["score"])}
-        found = {"score": statistic.score(images, progress=progress)}
-        if null is not None:
-            found["p_value"] = conformal_p_values(found["score"], null)
-        if likelihood:
-            if not hasattr(self, "_log_prob"):
-                self._log_prob = compile_log_prob(self.model, self.image_shape)
-            log_prob = self._log_prob(images, "log p", progress)
-            found["bits_per_dim"] = bits_per_dim(log_prob, self.image_shape)
-        return found
+    def _log_prob(self) -> Callable[..., Any] | None:
+        """Log-likelihoods by the model, if it has any; compiled once."""
+        if isinstance(self.model, Likelihood) and self._compiled_log_prob is None:
+            self._compiled_log_prob = compile_log_prob(self.model, self.image_shape)
+        return self._compiled_log_prob

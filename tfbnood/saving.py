@@ -146,7 +146,11 @@ def _check_place(folder: pathlib.Path) -> None:
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     others = {name for name in names if not re.fullmatch(r"model(_\d+)?\.keras", name)}
-    others -= {_DESCRIPTION, _ARRAYS, "report.html"}  # a page about the detector, which is made anew
+    others -= {
+        _DESCRIPTION,
+        _ARRAYS,
+        "report.html",
+    }  # a page about the detector, which is made anew
     if _DESCRIPTION not in names or others:
         seen = f", with {min(others)}" if others else ""
         raise DataError(

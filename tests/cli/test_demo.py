@@ -19,7 +19,7 @@ def test_demo_resumes_after_ctrl_c_and_does_the_whole_job(tmp_path, capsys, monk
         def on_train_batch_end(self, batch, logs=None):
             raise KeyboardInterrupt
 
-    line = ["demo", "--out", str(tmp_path), "--steps", "2"]
+    line = ["demo", "--out", str(tmp_path), "--steps", "2", "--data", "digits"]
     # A VAE under the name: what is tested is the demo, and a RealNVP takes ten times as long to trace.
     monkeypatch.setitem(registry.MODELS, "realnvp", VAE)
     with monkeypatch.context() as patch:
@@ -45,7 +45,13 @@ def test_demo_resumes_after_ctrl_c_and_does_the_whole_job(tmp_path, capsys, monk
     }
     assert (tmp_path / "evaluation.md").exists()
     assert tf.io.decode_png((tmp_path / "evaluation.png").read_bytes()).shape[-1] in (3, 4)
-    assert re.search(r"photos: \d+ of 64 images out-of-distribution by ensemble", captured.out)
+    assert re.search(r"\d+ of 42 images out-of-distribution by ensemble", captured.out)
+    assert re.search(r"\d+ of 42 flagged by the server, p-values equal", captured.out)
+    assert tf.io.decode_png((tmp_path / "flagged.png").read_bytes()).shape == (288, 336, 1)
+    assert all(
+        "<html" in (tmp_path / page).read_text() for page in ("report.html", "evaluation.html")
+    )
+    assert captured.out.splitlines()[-4] == "next:"
     assert Detector.load(tmp_path / "detector").image_shape == (8, 8, 1)
 
 

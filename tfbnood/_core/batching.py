@@ -1,18 +1,20 @@
 """Any number of images through a function of one batch, in constant memory."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import numpy as np
 
 from tfbnood._core.progress import bar
+from tfbnood._core.stream import ImageStream
 
 __all__ = ["map_batches"]
 
 
 def map_batches(
     function: Callable,
-    images: np.ndarray,
+    images: np.ndarray | ImageStream,
     *,
     batch_size: int = 64,
     complete: bool = True,
@@ -23,29 +25,41 @@ def map_batches(
 
     Args:
         function: `[b, height, width, channels]` → a tensor or array `[b, …]`, or a dict of them.
-        images: `[n, height, width, channels]`, n > 0.
+        images: `[n, height, width, channels]`, n > 0, or a stream.
         batch_size: images per pass.
         complete: complete the last batch by images from the front, whose rows are dropped: for functions in which
             companions count, or that compile for one size. False passes it as short as it is.
         description: for the progress bar.
-        progress: show a bar on a terminal. Defaults to what the caller's caller chose.
+        progress: as for `bar`.
     """
+    if isinstance(images, ImageStream):
+        count, batches = images.about, images.chunks(batch_size)
+    else:
+        count, batches = len(images), _slices(images, batch_size)
+    total = None if count is None else -(-count // batch_size)
     parts = []
-    for start in bar(range(0, len(images), batch_size), description, progress=progress):
-        batch = images[start : start + batch_size]
-        if complete and len(batch) < batch_size:
-            batch = images[np.arange(start, start + batch_size) % len(images)]
-        parts.append(_as_arrays(function(batch)))
+    front = None
+    with contextlib.closing(batches):
+        for batch in bar(batches, description, total=total, progress=progress):
+            front = batch if front is None else front
+            missing = batch_size - len(batch)
+            if complete and missing:
+                others = front[np.arange(missing) % len(front)]
+                found = function(np.concatenate([batch, others]))
+            else:
+                found = function(batch)
+            parts.append(_as_arrays(found, len(batch)))
     if isinstance(parts[0], Mapping):
-        return {key: _joined([part[key] for part in parts], len(images)) for key in parts[0]}
-    return _joined(parts, len(images))
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    return np.concatenate(parts)
 
 
-def _as_arrays(found: Any) -> Any:
+def _slices(images: np.ndarray, size: int) -> Generator[np.ndarray, None, None]:
+    for start in range(0, len(images), size):
+        yield images[start : start + size]
+
+
+def _as_arrays(found: Any, count: int) -> Any:
     if isinstance(found, Mapping):
-        return {key: np.asarray(value) for key, value in found.items()}
-    return np.asarray(found)
-
-
-def _joined(parts: list[np.ndarray], count: int) -> np.ndarray:
-    return np.concatenate(parts)[:count]
+        return {key: np.asarray(value)[:count] for key, value in found.items()}
+    return np.asarray(found)[:count]

@@ -3,17 +3,35 @@
 Inside, code trusts what `as_images` returned: uint8, `[n, height, width, channels]`, n > 0, values 0–255.
 """
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tfbnood._core.elements import elements, is_picture, is_stream, stack_pictures
 from tfbnood.errors import DataError
+
+if TYPE_CHECKING:
+    import PIL.Image
+    import tensorflow as tf
+
+    Image: TypeAlias = np.ndarray | tf.Tensor | PIL.Image.Image
+    Images: TypeAlias = (
+        np.ndarray | tf.Tensor | tf.data.Dataset | Sequence[Image] | Iterable[Image | tuple]
+    )
+    """What every public function takes for images: values in 0–255, all images of one shape, 1 or 3 channels.
+
+    - an array or tensor `[n, height, width, channels]`;
+    - a list of arrays `[height, width, channels]` or of Pillow's images in mode L or RGB;
+    - a `tf.data.Dataset`, a generator or another iterable of such images, of batches of them, or of tuples that begin
+      with one or the other, as in (images, labels).
+    """
 
 __all__ = ["as_images"]
 
 
 def as_images(
-    images: Any, image_shape: tuple[int, int, int] | None = None, *, name: str = "images"
+    images: "Images", image_shape: tuple[int, int, int] | None = None, *, name: str = "images"
 ) -> np.ndarray:
     """Checks images and returns them as uint8 `[n, height, width, channels]`.
 
@@ -25,7 +43,9 @@ def as_images(
     up to one grey level; leave such images out, or make them black.
 
     Args:
-        images: an array or tensor of shape `[n, height, width, channels]`, values in 0–255.
+        images: an array or tensor of shape `[n, height, width, channels]`, values in 0–255; a list of arrays or of
+            Pillow's images; or a `tf.data.Dataset` or generator, which is read into memory as a whole. `as_chunks`
+            is for those that do not fit.
         image_shape: the `(height, width, channels)` that is required. Defaults to any with 1 or 3 channels.
         name: what to call the argument in an error.
 
@@ -36,19 +56,34 @@ def as_images(
         >>> as_images(np.zeros((2, 8, 8, 1)), (8, 8, 1)).dtype
         dtype('uint8')
     """
-    try:
-        array = np.asarray(images)
-    except ValueError as error:  # a list of images of several sizes
-        raise DataError(
-            f"{name} must all have one shape. Received: a {type(images).__name__} that does not "
-            "stack to an array"
-        ) from error
+    array = _as_array(images, name)
     _check_dtype(array, name)
     _check_shape(array, image_shape, name)
     _check_range(array, name)
     if array.dtype == np.uint8:
         return array
     return np.rint(array).astype(np.uint8)
+
+
+def _as_array(images: Any, name: str) -> np.ndarray:
+    if is_picture(images):
+        raise DataError(
+            f"{name} must be a list of images; a single one is written [image]. Received: an image of Pillow's"
+        )
+    if is_stream(images):
+        found = [np.array(one) for one in elements(images, name)]  # A source may fill one again.
+        if not found:
+            raise DataError(f"{name} must hold at least one image. Received: an empty stream")
+        return np.concatenate(found)
+    if isinstance(images, list | tuple) and any(map(is_picture, images)):
+        return stack_pictures(images, name)
+    try:
+        return np.asarray(images)
+    except ValueError as error:  # a list of images of several sizes
+        raise DataError(
+            f"{name} must all have one shape. Received: a {type(images).__name__} that does not "
+            "stack to an array"
+        ) from error
 
 
 def _check_dtype(array: np.ndarray, name: str) -> None:

@@ -43,10 +43,13 @@ def certified_rank(n: int, fpr: float, confidence: float = 0.95) -> int:
     check_integer("n", n, least=1)
     _check_share("fpr", fpr)
     _check_share("confidence", confidence)
-    from scipy.stats import binom
+    from scipy.stats import beta, binom
 
     # The smallest k with P(Binomial ≤ k) ≥ 1 − confidence: that of fewer than k is below it.
     rank = int(binom.ppf(1 - confidence, n, fpr))
+    # A rate exactly on the bound must not miss it by a rounding error.
+    if rank < n and beta.cdf(fpr, rank + 1, n - rank) >= confidence * (1 - 1e-12):
+        rank += 1
     if rank < 1:
         raise DataError(
             f"fpr must be at least {smallest_certified_rate(n, confidence):.2g} with n={n} calibration scores and "

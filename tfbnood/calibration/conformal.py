@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tfbnood._core.cards import card
+from tfbnood._core.progress import bar
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.statistics.base import Statistic
 
@@ -16,6 +18,7 @@ __all__ = [
     "check_false_alarm_rate",
     "conformal_p_values",
     "highest",
+    "score_threshold",
 ]
 
 
@@ -70,7 +73,26 @@ def check_false_alarm_rate(fpr: float, calibration: np.ndarray) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+def score_threshold(calibration: np.ndarray, fpr: float) -> float:
+    """The score above which, and only above which, `p ≤ fpr`: the k-th largest of n, `k = ⌊fpr · (n + 1)⌋`.
+
+    Args:
+        calibration: `[n]`, scores of held-out in-distribution images.
+        fpr: the false-alarm rate, at least 1/(n + 1).
+
+    Example:
+        >>> null = np.arange(99.0)
+        >>> score_threshold(null, 0.05), conformal_p_values(np.array([94.0, 94.1]), null)
+        (94.0, array([0.06, 0.05]))
+    """
+    check_false_alarm_rate(fpr, calibration)
+    n = len(calibration)
+    # Counted in the very p-values: fpr · (n + 1) may fall short of an integer by a rounding error.
+    rank = np.count_nonzero(np.arange(1, n + 1) / (n + 1) <= fpr)
+    return float(np.partition(calibration, n - rank)[n - rank])
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Calibration:
     """In-distribution scores to compare with.
 
@@ -84,6 +106,8 @@ class Calibration:
         >>> calibration = Calibration({1: np.arange(9.0), 4: np.arange(8.0)}, {1: np.arange(9.0), 4: np.arange(2.0)})
         >>> calibration.group_size(10), len(calibration.null_of_images(10)), len(calibration.null_of_batches(10))
         (4, 8, 2)
+        >>> calibration
+        <Calibration: 9 scores, false-alarm rates from 0.1; also for requests of 4>
     """
 
     image_scores: Mapping[int, np.ndarray]
@@ -103,6 +127,30 @@ class Calibration:
     def null_of_batches(self, count: int) -> np.ndarray:
         """Mean scores to compare that of a request with."""
         return self.batch_scores[self.group_size(count)]
+
+    def __str__(self) -> str:
+        count = len(self.image_scores[1])
+        others = sorted(size for size in self.image_scores if size > 1)
+        text = f"{count} scores, false-alarm rates from {1 / (count + 1):.2g}"
+        return text + (f"; also for requests of {', '.join(map(str, others))}" if others else "")
+
+    def __repr__(self) -> str:
+        return f"<Calibration: {self}>"
+
+    def _repr_html_(self) -> str:
+        scores = self.image_scores[1]
+        facts = {
+            "scores": str(len(scores)),
+            "false-alarm rates": f"from {1 / (len(scores) + 1):.2g}",
+            "median score": f"{np.median(scores):.4g}",
+        }
+        for fpr in (0.05, 0.01):
+            if fpr >= 1 / (len(scores) + 1):
+                facts[f"alarm at {100 * fpr:g} %"] = f"above {score_threshold(scores, fpr):.4g}"
+        sizes = sorted(self.image_scores)
+        if len(sizes) > 1:
+            facts["sizes of requests"] = ", ".join(map(str, sizes))
+        return card("Calibration", facts)
 
 
 def highest(calibrations: Sequence[Calibration]) -> Calibration:
@@ -131,7 +179,7 @@ def calibrate(
     *,
     group_sizes: tuple[int, ...] | None = None,
     most_groups: int = 50,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Calibration:
     """Scores held-out images as requests of several sizes would be scored.
 
@@ -142,7 +190,7 @@ def calibrate(
         images: held-out in-distribution images, uint8.
         group_sizes: Defaults to 1, 2, 4, … 64, as far as there are two groups of that size.
         most_groups: groups of a size, at most; they bound the time a batch statistic takes.
-        progress: show a bar on a terminal.
+        progress: show a bar, on a terminal or in a notebook. Defaults to one after two seconds.
 
     Example:
         >>> statistic = tfbnood.statistics.get("pixel_pca").fit(None, x.train)
@@ -171,16 +219,14 @@ def calibrate(
         # Twice as many single images: a threshold of 1 % needs at least 99 scores.
         count = min(len(images) // size, most_groups * (2 if size == 1 else 1))
         groups = [
-            statistic.score(images[order[size * index : size * (index + 1)]])
-            for index in _progress(range(count), size, progress)
+            statistic.score(images[order[size * index : size * (index + 1)]], progress=False)
+            for index in bar(
+                range(count),
+                f"calibrating requests of {size}",
+                unit="request",
+                progress=progress,
+            )
         ]
         image_scores[size] = np.sort(np.concatenate(groups))
         batch_scores[size] = np.sort([group.mean() for group in groups])
     return Calibration(image_scores, batch_scores)
-
-
-def _progress(groups: range, size: int, progress: bool):
-    from tqdm import tqdm
-
-    description = f"calibrating requests of {size}"
-    return tqdm(groups, desc=description, unit="request", disable=None if progress else True)

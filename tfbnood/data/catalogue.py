@@ -168,6 +168,11 @@ def _data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
     return folder
 
 
+def has_fashion_mnist() -> bool:
+    """Whether Fashion-MNIST is here without a download."""
+    return has_npz("fashion_mnist", None) or _DEBIAN_FASHION_MNIST.is_dir()
+
+
 def has_npz(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
     """Whether the folder of npz files has some of this name."""
     folder = _data_folder(data_dir)

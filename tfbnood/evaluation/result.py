@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tfbnood._core.cards import paragraph
 from tfbnood._core.files import atomic_path, write_json
-from tfbnood._core.tables import Table, aligned, as_markdown
+from tfbnood._core.tables import Table, aligned, as_html, as_markdown
 from tfbnood.errors import DataError
 from tfbnood.metrics import METRICS, Estimate
 from tfbnood.plots.style import (
@@ -60,9 +61,9 @@ class Bits:
         return self.training - self.evaluation
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What `evaluate` found; `print` it, `plot` it or `save` it.
+    """What `evaluate` found; `print` it, `plot` it or `save` it. A notebook shows its tables.
 
     Attributes:
         rows: by set, contamination and statistic.
@@ -116,6 +117,16 @@ class Evaluation:
         if self.bits_per_dim:
             tables.append(aligned(_bits_table(self)))
         return "\n\n".join([*tables, self.notes])
+
+    def __repr__(self) -> str:
+        sets = ", ".join(dict.fromkeys(row.set for row in self.rows))
+        return f"<Evaluation: {', '.join(self.statistics)} on {sets}; seed {self.seed}>"
+
+    def _repr_html_(self) -> str:
+        tables = [
+            as_html(table) for table in (_auroc_table(self), _bits_table(self)) if len(table) > 1
+        ]
+        return "\n".join([*tables, paragraph(self.notes)])
 
     def to_markdown(self) -> str:
         """The tables in Markdown, with average precision and false alarms as well."""

@@ -77,8 +77,7 @@ SETUPS: dict[str, Setup] = {
     "lite0_224": Setup("EfficientNet-Lite0, 224 px", "efficientnet-lite0", 224, 1000, 500),
 }
 
-# Garments of 28 pixels are not enlarged eightfold.
-_GREY = ("lite0_128", "classifier")
+# What takes long is measured where it says most; garments of 28 pixels are not enlarged eightfold.
 _LEFT_OUT = ("lite0_128", "lite0_224", "classifier")
 _PHOTOGRAPHS = ("pixels", "photographs_128", "photographs_224")
 
@@ -93,16 +92,16 @@ CASES: tuple[Case, ...] = (
     ),
     Case("cifar10", left_out=(5, 6, 7, 8, 9), setups=_LEFT_OUT),
     Case("cifar10", left_out=(1, 3, 5, 7, 9), setups=_LEFT_OUT),
-    Case("cifar10", left_out=(0, 1, 8, 9), setups=_LEFT_OUT),
-    Case("cifar10", left_out=(2, 3, 4, 5, 6, 7), setups=_LEFT_OUT),
+    Case("cifar10", left_out=(0, 1, 8, 9), setups=("lite0_128", "classifier")),
+    Case("cifar10", left_out=(2, 3, 4, 5, 6, 7), setups=("lite0_128", "classifier")),
     Case(
         "fashion_mnist",
         ("mnist", "kmnist", "omniglot", "rotation"),
         detector="fashion_mnist_vae",
-        setups=("shipped", *_GREY),
+        setups=("shipped", "lite0_128", "classifier"),
     ),
-    Case("fashion_mnist", left_out=(5, 6, 7, 8, 9), setups=_GREY),
-    Case("fashion_mnist", left_out=(1, 3, 5, 7, 9), setups=_GREY),
+    Case("fashion_mnist", left_out=(5, 6, 7, 8, 9), setups=("lite0_128",)),
+    Case("fashion_mnist", left_out=(1, 3, 5, 7, 9), setups=("lite0_128",)),
     Case("scenes128", ("flowers128",), photographs=True, setups=_PHOTOGRAPHS),
     Case("scenes128", left_out=(4, 5), photographs=True, setups=_PHOTOGRAPHS),
     Case("scenes128", left_out=(0, 1), photographs=True, setups=_PHOTOGRAPHS),

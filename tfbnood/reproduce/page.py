@@ -7,16 +7,9 @@ import pathlib
 from collections.abc import Sequence
 
 from tfbnood._core.tables import Table, as_html, as_markdown
+from tfbnood.report.document import document
 
 __all__ = ["Section", "page_as_html", "page_as_markdown"]
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
-th, td { border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: right }
-th:first-child, td:first-child { text-align: left }
-img { max-width: 100% }
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +43,22 @@ def page_as_markdown(title: str, sections: Sequence[Section]) -> str:
 
 def page_as_html(title: str, sections: Sequence[Section], folder: pathlib.Path) -> str:
     """The page as one HTML file, pictures inside."""
-    parts = [f"<h1>{html.escape(title)}</h1>"]
-    for section in sections:
-        parts.append(f"<h2>{html.escape(section.title)}</h2>")
+    # A table of contents: there are a dozen sections.
+    links = "".join(
+        f'<li><a href="#s{index}">{html.escape(section.title)}</a></li>'
+        for index, section in enumerate(sections)
+    )
+    parts = [f"<h1>{html.escape(title)}</h1>", f"<ul>{links}</ul>"]
+    for index, section in enumerate(sections):
+        parts.append(f'<h2 id="s{index}">{html.escape(section.title)}</h2>')
         parts += [f"<p>{html.escape(text)}</p>" for text in section.text]
         for caption, table in section.tables:
-            parts += [f"<p><b>{html.escape(caption)}</b></p>", as_html(table)]
+            parts += [
+                f"<p><b>{html.escape(caption)}</b></p>",
+                f'<div class="scroll">{as_html(table)}</div>',
+            ]
         if section.picture and (folder / section.picture).is_file():
             content = base64.b64encode((folder / section.picture).read_bytes()).decode()
             alt = html.escape(section.title, quote=True)
             parts.append(f'<img alt="{alt}" src="data:image/png;base64,{content}">')
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
-    body = "\n".join(parts)
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
+    return document(title, "\n".join(parts))

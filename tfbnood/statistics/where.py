@@ -33,7 +33,7 @@ from tfbnood.statistics.reconstruction import Reconstruction
 __all__ = ["explain"]
 
 # Images per pass: a gradient holds every map of a network.
-_CHUNK = 16
+_CHUNK = 8
 # What a gradient counts beside the places of the moments; chosen on pieces of garments (tools/research/where.py).
 _GRADIENT = 0.5
 # Occlusion: windows along a side, and a window's share of it.
@@ -56,7 +56,7 @@ def explain(statistic: Statistic, images: Any, *, progress: bool | None = None) 
     What is drawn, by statistic:
 
     - `bn_moments`: what each place adds to the score, exactly (`tfbnood.scoring.where.moment_places`), standardised by
-      layer and summed; plus half of the gradient's map, below.
+      layer, means and variances apart, and summed; plus half of the gradient's map, below.
     - `bn_local`: its own map.
     - `pixel_pca`, `pixel_knn`: the squared gradient: how far each pixel is from the subspace, or from the neighbours.
     - `log_prob`, `complexity`, `t_perm`: the squared error of the reconstruction if the model has one, and the
@@ -69,7 +69,7 @@ def explain(statistic: Statistic, images: Any, *, progress: bool | None = None) 
     - Any other, also of your own: occlusion, by how much the score falls when a window is filled with the mean around
       it. 64 scores per image.
 
-    Maps are smoothed by a Gaussian of a tenth of the side. The same images give the same maps, whatever their
+    Maps are smoothed by a Gaussian of an eighth of the side. The same images give the same maps, whatever their
     companions, and no variable changes.
 
     Args:
@@ -109,7 +109,7 @@ def explain(statistic: Statistic, images: Any, *, progress: bool | None = None) 
             errors = np.square(statistic._reconstruct(images) - images.astype(np.float32)).sum(
                 axis=3
             )
-            return standardize(smooth(standardize(errors))).numpy()
+            return standardize(smooth(errors)).numpy()
         return _occluded(statistic, images)
 
 

@@ -1,0 +1,114 @@
+"""Records as files in shards, JSONL or Parquet."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow
+from apache_beam.io import WriteToParquet, WriteToText
+
+from tfbnood.beam.files import matching
+from tfbnood.errors import DataError
+
+__all__ = ["WriteRecords", "beside"]
+
+SUFFIXES = (".jsonl", ".parquet")
+_TYPES = {
+    "key": pyarrow.string(),
+    "score": pyarrow.float32(),
+    "p_value": pyarrow.float32(),
+    "is_ood": pyarrow.bool_(),
+    "bits_per_dim": pyarrow.float32(),
+    "valid": pyarrow.bool_(),
+    "reason": pyarrow.string(),
+    "group": pyarrow.string(),
+    "images": pyarrow.int64(),
+    "tested": pyarrow.int64(),
+    "method": pyarrow.string(),
+}
+_SCORES = ("key", "score", "p_value", "is_ood", "bits_per_dim", "valid")
+
+
+class WriteRecords(beam.PTransform):
+    """Writes records to `NAME-00000-of-00004.jsonl` and so on.
+
+    Beam writes each shard under a temporary name and renames all of them at the end: files have every record once,
+    however often a worker tried, and a run that fails leaves none. A run does not write beside the results of another.
+
+    Args:
+        path: where to, with the ending .jsonl or .parquet; a path or a URL.
+        columns: of the records, in this order. Defaults to those of `ScoreImages`.
+        shards: how many files. Defaults to what the runner finds best.
+
+    Raises:
+        DataError: for another ending or unknown columns, or where there are results already.
+
+    Example:
+        import apache_beam as beam
+
+        with beam.Pipeline("FnApiRunner") as pipeline:
+            scored = pipeline | ScoreImages(base, f"{folder}/*.png")
+            alarms = scored.scores | beam.Filter(lambda record: record["is_ood"])
+            alarms | WriteRecords(f"{folder}/alarms.parquet", shards=1)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Sequence[str] = _SCORES,
+        shards: int = 0,
+    ) -> None:
+        super().__init__()
+        self._stem, self._suffix = os.path.splitext(os.fspath(path))
+        self._columns, self._shards = tuple(columns), shards
+        if self._suffix not in SUFFIXES:
+            raise DataError(
+                f"output must end in {' or '.join(SUFFIXES)}. Received: {os.fspath(path)}"
+            )
+        unknown = [column for column in self._columns if column not in _TYPES]
+        if unknown:
+            raise DataError(f"columns must be of {', '.join(_TYPES)}. Received: {unknown}")
+        # Another run may have made another number of shards: old ones would stay among the new.
+        if found := matching(f"{self._stem}-*-of-*{self._suffix}"):
+            raise DataError(
+                "output must have no results yet; remove them or choose another name. "
+                f"Received: {os.fspath(path)} with {found[0].path}"
+            )
+
+    def expand(self, records: Any) -> Any:
+        """Gives the paths of the files."""
+        if self._suffix == ".parquet":
+            schema = pyarrow.schema([(column, _TYPES[column]) for column in self._columns])
+            sink = WriteToParquet(
+                self._stem, schema, file_name_suffix=self._suffix, num_shards=self._shards
+            )
+            return records | "Select" >> beam.Map(_selected, self._columns) | sink
+        return (
+            records
+            | "ToJson" >> beam.Map(_json_line, self._columns)
+            | WriteToText(self._stem, file_name_suffix=self._suffix, num_shards=self._shards)
+        )
+
+
+def beside(path: str, name: str) -> str:
+    """The path of other results of the same run: `a/scores.jsonl` → `a/scores.NAME.jsonl`."""
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}.{name}{suffix}"  # Patterns for the one do not match the other.
+
+
+def _selected(record: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    values = {column: record[column] for column in columns}
+    return {**values, **({"key": str(values["key"])} if "key" in values else {})}
+
+
+def _json_line(record: dict[str, Any], columns: Sequence[str]) -> str:
+    values = {
+        # JSON has no number for them, and one image must not stop a pipeline.
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in _selected(record, columns).items()
+    }
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,257 @@
+"""What a detector found: of single images, and of a batch as a whole."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tfbnood._core.cards import card, gallery, paragraph
+from tfbnood._core.images import as_images
+from tfbnood.errors import DataError, TfbnoodError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tfbnood._core.images import Images
+
+__all__ = ["BatchTest", "Detection", "ImageResult", "Pictures", "Watch"]
+
+_SHOWN = 24  # thumbnails in a notebook: three lines
+
+
+class ImageResult(NamedTuple):
+    """What was found for one image: a row of a `Detection`."""
+
+    row: int
+    score: float
+    p_value: float
+    is_ood: bool
+    bits_per_dim: float | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pictures:
+    """A few images with the highest scores, to be looked at; all others need not be kept.
+
+    Attributes:
+        rows: `[k]`, where they stood among the images, the most suspicious first.
+        scores: `[k]`.
+        images: uint8 `[k, height, width, channels]`.
+
+    Example:
+        >>> Pictures.of(x.test, np.arange(397.0)).rows[:3].tolist()
+        [396, 395, 394]
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+    images: np.ndarray
+
+    @classmethod
+    def of(cls, images: np.ndarray, scores: np.ndarray, *, start: int = 0) -> "Pictures":
+        """The most suspicious of checked images, of which the first is row `start`."""
+        best = np.argsort(-scores, kind="stable")[:_SHOWN]
+        return cls(start + best, scores[best], images[best])
+
+    def merged(self, other: "Pictures") -> "Pictures":
+        """The most suspicious of both; of equal ones those of the first."""
+        scores = np.concatenate([self.scores, other.scores])
+        best = np.argsort(-scores, kind="stable")[:_SHOWN]
+        rows = np.concatenate([self.rows, other.rows])[best]
+        return Pictures(rows, scores[best], np.concatenate([self.images, other.images])[best])
+
+    def within(self, rows: np.ndarray) -> "Pictures":
+        """Those that stand in these rows."""
+        chosen = np.isin(self.rows, rows)
+        return Pictures(self.rows[chosen], self.scores[chosen], self.images[chosen])
+
+
+class Watch:
+    """Keeps the most suspicious of images that pass by.
+
+    Attributes:
+        pictures: of all that passed so far; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.pictures: Pictures | None = None
+        self._seen = 0
+
+    def add(self, images: np.ndarray, scores: np.ndarray) -> None:
+        """Looks at the next images."""
+        new = Pictures.of(images, scores, start=self._seen)
+        self.pictures = new if self.pictures is None else self.pictures.merged(new)
+        self._seen += len(images)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Detection:
+    """What `Detector.predict` found, one entry per image.
+
+    `len`, iteration and indexing work as for an array: `found[found.is_ood]` is a Detection of the alarms, `found[0]`
+    an `ImageResult`. In a notebook it shows the most suspicious images.
+
+    Attributes:
+        score: higher means more out-of-distribution.
+        p_value: share of in-distribution images that would score as high.
+        is_ood: the decision.
+        bits_per_dim: in evaluation mode; None when the detector has no likelihood model.
+        statistic: name of the statistic.
+        assumed: what the p-values rest on.
+        rule: how p-values became decisions.
+        group_size: size of the calibration requests that were compared with.
+        rows: where each image stood among those that `predict` was given. Defaults to 0, 1, 2, …
+        pictures: copies of the 24 most suspicious images; None when there are none to show.
+
+    Example:
+        >>> found = detector.predict(np.concatenate([x.test[:30], 255 - x.test[:3]]), fpr=0.01)
+        >>> found
+        <Detection: 3 of 33 images out-of-distribution by pixel_pca (false-alarm rate 0.01; every image on its own)>
+        >>> found[found.is_ood].rows, [round(one.p_value, 4) for one in found[found.is_ood]]
+        (array([30, 31, 32]), [0.0033, 0.0033, 0.0033])
+    """
+
+    score: np.ndarray
+    p_value: np.ndarray
+    is_ood: np.ndarray
+    bits_per_dim: np.ndarray | None
+    statistic: str
+    assumed: str
+    rule: str
+    group_size: int
+    rows: np.ndarray = None  # type: ignore[assignment]
+    pictures: Pictures | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows is None:
+            object.__setattr__(self, "rows", np.arange(len(self.score)))
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def __getitem__(self, index: Any) -> "ImageResult | Detection":
+        if isinstance(index, int | np.integer):
+            bits = None if self.bits_per_dim is None else float(self.bits_per_dim[index])
+            return ImageResult(
+                int(self.rows[index]),
+                float(self.score[index]),
+                float(self.p_value[index]),
+                bool(self.is_ood[index]),
+                bits,
+            )
+        rows = self.rows[index]
+        return dataclasses.replace(
+            self,
+            score=self.score[index],
+            p_value=self.p_value[index],
+            is_ood=self.is_ood[index],
+            bits_per_dim=None if self.bits_per_dim is None else self.bits_per_dim[index],
+            rows=rows,
+            pictures=None if self.pictures is None else self.pictures.within(rows),
+        )
+
+    def __iter__(self) -> Iterator[ImageResult]:
+        return (self[row] for row in range(len(self)))  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return f"{self._count()} by {self.statistic} ({self.rule}; {self.assumed})"
+
+    def __repr__(self) -> str:
+        return f"<Detection: {self}>"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A pandas table: `score`, `p_value`, `is_ood` and, where it is known, `bits_per_dim`, by `image`, the row.
+
+        pandas must be installed; nothing else needs it.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise TfbnoodError("to_frame() needs pandas: pip install pandas") from None
+        columns = {"score": self.score, "p_value": self.p_value, "is_ood": self.is_ood}
+        if self.bits_per_dim is not None:
+            columns["bits_per_dim"] = self.bits_per_dim
+        return pd.DataFrame(columns, index=pd.Index(self.rows, name="image"))
+
+    def to_html(self, images: "Images | None" = None, *, most: int = _SHOWN) -> str:
+        """What a notebook shows: a sentence, and thumbnails of the most suspicious images with their p-values.
+
+        Args:
+            images: those that `predict` was given, all of them. Defaults to the copies in `pictures`.
+            most: thumbnails, at most. Defaults to 24, all that `pictures` has.
+
+        Example:
+            >>> found = detector.predict(x.test, fpr=0.05)
+            >>> found.to_html(x.test, most=100).count("<img ")
+            100
+        """
+        pictures = self.pictures
+        if images is not None:
+            given = as_images(images)
+            if len(given) <= self.rows.max(initial=-1):
+                raise DataError(
+                    "images must be all those that predict() was given. "
+                    f"Received: {len(given)} images, of which one is row {self.rows.max()}"
+                )
+            order = np.argsort(-self.score, kind="stable")[:most]
+            rows = self.rows[order]
+            pictures = Pictures(rows, self.score[order], given[rows])
+        sentence = f"by {self.statistic} ({self.rule}; {self.assumed})"
+        start = paragraph(sentence, strong=self._count())
+        if pictures is None or not len(pictures.rows) or not len(self):
+            return start
+        places = {row: place for place, row in enumerate(self.rows.tolist())}
+        shown = [places[row] for row in pictures.rows.tolist()[:most]]
+        captions = [f"{self.rows[place]}: p = {self.p_value[place]:.2g}" for place in shown]
+        which = "the most suspicious first" if len(shown) < len(self) else "by score"
+        return (
+            start
+            + gallery(pictures.images[:most], captions, self.is_ood[shown].tolist())
+            + paragraph(f"{len(shown)} of {len(self)} images, {which}; framed ones raise the alarm")
+        )
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def _count(self) -> str:
+        return f"{int(self.is_ood.sum())} of {len(self)} images out-of-distribution"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class BatchTest:
+    """What `Detector.test_batch` found for the whole batch.
+
+    Attributes:
+        p_value: share of in-distribution batches that would look as strange.
+        score: mean score of the images.
+        statistic: name of the statistic.
+        method: how the scores of the images became one p-value.
+        assumed: what the p-value rests on.
+        group_size: size of the calibration requests that were compared with.
+    """
+
+    p_value: float
+    score: float
+    statistic: str
+    method: str
+    assumed: str
+    group_size: int
+
+    def __str__(self) -> str:
+        return (
+            f"p = {self.p_value:.3g}, the share of in-distribution batches that look as strange, by {self.method} "
+            f"of {self.statistic} ({self.assumed})"
+        )
+
+    def __repr__(self) -> str:
+        return f"<BatchTest: {self}>"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "p-value": f"{self.p_value:.3g}, the share of in-distribution batches that look as strange",
+            "by": f"{self.method} of {self.statistic}",
+            "mean score": f"{self.score:.4g}",
+            "assumed": self.assumed,
+        }
+        return card("The batch as a whole", facts)

@@ -1,0 +1,415 @@
+"""Monitor: has something changed in a stream of images, since when, which images show it?"""
+
+import dataclasses
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfbnood._core.checks import check_integer
+from tfbnood._version import __version__
+from tfbnood.errors import DataError
+from tfbnood.monitor import state
+from tfbnood.monitor.bets import Evidence
+from tfbnood.monitor.estimates import Estimate, onset, share
+from tfbnood.monitor.history import History
+from tfbnood.monitor.online_fdr import OnlineFdr
+from tfbnood.monitor.ranks import Ranks, theta
+from tfbnood.monitor.readings import Exemplar, Readings
+from tfbnood.monitor.sources import Score, as_groups, as_keys, as_scores, as_source
+from tfbnood.monitor.thinning import AutocorrelationWarning, autocorrelation, thinning
+
+__all__ = ["Monitor"]
+
+# Autocorrelation is measured whenever so many images have come, over so many of them.
+_EVERY, _WINDOW = 64, 2048
+_EXEMPLARS = 16
+_NEVER = -(2**32)
+# Plain attributes that are saved as they are.
+_PLAIN = ("count", "thinned", "autocorrelation", "alarm_index", "_started", "_last_bet", "_warned")
+
+
+class Monitor:
+    """Watches a stream of images and raises an alarm when they no longer look like the held-out ones.
+
+    Every score is ranked among the held-out scores and all earlier ones of the stream, and bets are placed against
+    these p-values being uniform; `tfbnood/monitor/bets.py` has the formulas.
+
+    **What is guaranteed.** As long as held-out and stream images are exchangeable (in particular: independent draws
+    from one distribution), for any distribution of the scores and any number of held-out ones, averaged over draws:
+
+    - the average run length to a false alarm is at least `run_length`: E[N] ≥ run_length, by the e-detector theorem of
+      Shin, Ramdas & Rinaldo (2024), whose condition holds since the p-values are independent and uniform (Vovk);
+    - m images raise a false alarm with a probability of at most m / run_length;
+    - after `restart()` both hold anew, so that the long-run rate of false alarms is at most 1 / run_length;
+    - `martingale` ever reaches c with a probability of at most 1/c (Ville).
+
+    **What breaks it.** Neighbours that resemble each other (video, bursts, images in class order), and a mix of classes
+    that changes. The first is measured: with `thin=None` the monitor bets only on images so far apart that their scores
+    are hardly correlated, and warns (`AutocorrelationWarning`). That is approximate, and cannot help before two scenes
+    were seen. It is why an alarm in the first 64 images waits for the first measurement. For the second, give `groups`:
+    scores are then ranked within their group (Mondrian conformal prediction), and the guarantee needs exchangeability
+    within each group only, whatever the order and mix of groups.
+
+    Only scores that are too high count: a change that makes images look more usual than usual goes unnoticed.
+
+    Memory does not grow with the stream. Beyond `capacity` scores, p-values are still exactly uniform and independent;
+    the rank of a single score is approximate, as `tfbnood/monitor/pool.py` states. `since`, `share` and `worst` look
+    back `history` images. Not for several threads at once.
+
+    Args:
+        source: a calibrated `Detector`, a `Calibration`, or held-out scores `[n]`.
+        run_length: the average number of images between false alarms, at least.
+        seed: of the random order among ties.
+        groups: for held-out scores in an array, the group of each: whole numbers or names.
+        thin: bet on every thin-th image. Defaults to as measured; give 1 when images are known to be independent.
+        fdr: also decide on single images, by this `OnlineFdr` or `OnlineFdr(fdr)`, on p-values among the held-out
+            scores alone with ties broken at random.
+        capacity: scores kept one by one, per group.
+        history: images that are looked back on, and whose keys are kept.
+
+    Attributes:
+        count: images seen.
+        alarm_index: index of the image that raised the alarm; None while it is off.
+        since: index since which images are strange, an `Estimate` made when the alarm was raised; None while it is off.
+        thinned: the present distance between bets.
+        autocorrelation: of neighbouring p-values, as measured last.
+        online_fdr: the `OnlineFdr`, or None.
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> monitor = tfbnood.Monitor(random.normal(size=1000), run_length=10_000)
+        >>> bool(monitor.update(scores=random.normal(size=500)).alarm.any())
+        False
+        >>> found = monitor.update(scores=random.normal(2.5, size=100))
+        >>> monitor.alarm, monitor.since.low <= 500 <= monitor.since.high, monitor.share.value > 0.5
+        (True, True, True)
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        run_length: float = 10_000,
+        seed: int = 0,
+        *,
+        groups: Any = None,
+        thin: int | None = None,
+        fdr: float | OnlineFdr | None = None,
+        capacity: int = 65_536,
+        history: int = 10_000,
+    ):
+        check_integer("seed", seed, least=0)
+        check_integer("capacity", capacity, least=32)
+        check_integer("history", history, least=64)
+        if thin is not None:
+            check_integer("thin", thin, least=1)
+        self.run_length = _checked_run_length(run_length)
+        self.seed, self.thin = int(seed), None if thin is None else int(thin)
+        self.online_fdr = fdr if fdr is None or isinstance(fdr, OnlineFdr) else OnlineFdr(fdr)
+        self._score: Score | None
+        scores, self._score = as_source(source, grouped=groups is not None)
+        self._grouped = groups is not None
+        self._ranks = Ranks(scores, as_groups(groups, len(scores)), capacity=int(capacity))
+        self._history = History(int(history))
+        self._evidence = Evidence()
+        self.count = self._started = 0
+        self._last_bet = _NEVER
+        self.thinned, self.autocorrelation, self._warned = self.thin or 1, 0.0, False
+        self.alarm_index: int | None = None
+        self.since: Estimate | None = None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the alarm is on; it stays on until `restart()`."""
+        return self.alarm_index is not None
+
+    @property
+    def log_evidence(self) -> float:
+        """Logarithm of the e-detector; the alarm is raised at log(run_length)."""
+        return self._evidence.log_detector
+
+    @property
+    def log_cusum(self) -> float:
+        """Logarithm of the CUSUM statistic, which is at most the evidence."""
+        return self._evidence.log_cusum
+
+    @property
+    def log_martingale(self) -> float:
+        """Logarithm of the test martingale, 0 at the start."""
+        return self._evidence.log_martingale
+
+    @property
+    def martingale(self) -> float:
+        """The test martingale: it ever reaches c with a probability of at most 1/c if nothing has changed."""
+        return _exp(self.log_martingale)
+
+    @property
+    def share(self) -> Estimate | None:
+        """The share of outliers since the onset, an `Estimate`; None while the alarm is off."""
+        if self.since is None:
+            return None
+        return share(self._history.since(int(self.since.value))["p_value"])
+
+    @property
+    def worst(self) -> list[Exemplar]:
+        """Up to 16 images with the smallest p-values, worst first: since the onset, or of all while there is none."""
+        since = self._started if self.since is None else int(self.since.value)
+        found = self._history.since(since)
+        first = self.count - len(found["score"])
+        places = np.lexsort((-found["score"], found["p_value"]))[:_EXEMPLARS].tolist()
+        return [
+            Exemplar(
+                first + place,
+                self._history.key(first + place),
+                float(found["score"][place]),
+                float(found["p_value"][place]),
+            )
+            for place in places
+        ]
+
+    def update(
+        self,
+        images: Any = None,
+        *,
+        scores: Any = None,
+        keys: Sequence[Any] | None = None,
+        groups: Any = None,
+    ) -> Readings:
+        """Takes the next images or their scores, any number at a time.
+
+        The same scores give the same results, bit for bit, in whatever chunks they come. (A detector's score of an
+        image may differ in its last bits with the number of images beside it.)
+
+        Args:
+            images: `[n, height, width, channels]` in 0–255, for a monitor of a detector.
+            scores: `[n]`, instead of images.
+            keys: names or numbers by which `worst` calls the images.
+            groups: `[n]`, for a monitor with groups. A group without held-out scores is compared with itself.
+
+        Raises:
+            DataError: nothing of the chunk was taken.
+
+        Example:
+            >>> monitor = Monitor(detector)
+            >>> found = monitor.update(255 - x.test[:70], keys=[f"{i}.png" for i in range(70)])
+            >>> monitor.alarm, monitor.since.low, bool(found.alarm[0])
+            (True, 0, False)
+        """
+        scored = self._scored(images, scores)
+        if (groups is not None) != self._grouped:
+            where = "update()" if groups is not None else "Monitor()"
+            raise DataError(
+                f"groups must be given to both Monitor() and update(), or to neither. Received: {where} alone"
+            )
+        labels, named = as_groups(groups, len(scored)), as_keys(keys, len(scored))
+        taken = zip(scored.tolist(), labels, named, strict=True)
+        rows = np.array([self._take(*one) for one in taken], np.float64).reshape(len(scored), 6)
+        return Readings(
+            index=self.count - len(scored),
+            score=scored,
+            p_value=rows[:, 0],
+            stream_p_value=rows[:, 1],
+            log_evidence=rows[:, 2],
+            log_martingale=rows[:, 3],
+            alarm=rows[:, 4].astype(bool),
+            discovery=None if self.online_fdr is None else rows[:, 5].astype(bool),
+        )
+
+    def restart(self, *, forget: bool = False) -> None:
+        """Turns the alarm off and collects evidence anew.
+
+        Args:
+            forget: after a change that was real and has been put right, also takes the scores since the onset (as far
+                as `history` reaches) out of what later ones are compared with; else they would make the next outliers
+                look usual. Leave it False when the alarm was false, or when the change is the new normal: then all
+                scores stay, and the guarantee is exact. With True it rests on the onset being right.
+
+        Example:
+            >>> monitor = Monitor(np.random.default_rng(0).normal(size=500))
+            >>> found = monitor.update(scores=np.full(70, 9.0))
+            >>> monitor.restart(forget=True)
+            >>> bool(found.alarm[-1]), monitor.alarm
+            (True, False)
+        """
+        if forget and self.since is not None:
+            first = max(int(self.since.low), self._history.first)
+            found = self._history.since(first)
+            for place in np.flatnonzero(found["forgotten"] == 0).tolist():
+                self._ranks.remove(float(found["score"][place]), self._history.group(first + place))
+            self._history.forget(first)
+        self._evidence = Evidence()
+        self._started = self.count
+        self.alarm_index = self.since = None
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the whole state as a folder, JSON and arrays, atomically: a kill leaves the old one or the new one.
+
+        Example:
+            >>> monitor = Monitor(np.arange(99.0))
+            >>> found = monitor.update(scores=[1.0, 2.0])
+            >>> monitor.save(folder / "monitor")
+            >>> Monitor.load(folder / "monitor").count
+            2
+        """
+        ranks, rank_arrays = self._ranks.get_state()
+        history, history_arrays = self._history.get_state()
+        content = {
+            "tfbnood": __version__,
+            "settings": {"run_length": self.run_length, "seed": self.seed, "thin": self.thin},
+            "grouped": self._grouped,
+            "plain": {name: getattr(self, name) for name in _PLAIN},
+            "since": None if self.since is None else dataclasses.asdict(self.since),
+            "online_fdr": None if self.online_fdr is None else self.online_fdr.get_state(),
+            "ranks": ranks,
+            "history": history,
+        }
+        parts = {
+            "ranks": rank_arrays,
+            "history": history_arrays,
+            "evidence": self._evidence.get_state(),
+        }
+        arrays = {f"{part}/{name}": of for part, some in parts.items() for name, of in some.items()}
+        state.write(folder, content, arrays)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, source: Any = None) -> "Monitor":
+        """Reads what `save` wrote; the monitor goes on bit for bit.
+
+        Args:
+            folder: of `save`.
+            source: the detector to score images with, of the same calibration. Without it, `update` takes scores only.
+
+        Example:
+            >>> Monitor(detector).save(folder / "monitor")
+            >>> len(Monitor.load(folder / "monitor", source=detector).update(x.test[:5]))
+            5
+        """
+        content, arrays = state.read(folder)
+        monitor = cls.__new__(cls)
+        try:
+            monitor._restore(content, arrays)
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise DataError(f"{folder} cannot be loaded: it is damaged ({error!r})") from None
+        if source is not None:
+            scores, monitor._score = as_source(source, grouped=monitor._grouped)
+            if not np.array_equal(np.sort(scores), monitor._ranks.scores):
+                raise DataError(
+                    "source must have the held-out scores that the monitor was made with; make a new monitor. "
+                    f"Received: {len(scores)} other ones"
+                )
+        return monitor
+
+    def __repr__(self) -> str:
+        found = f"no alarm, evidence {_exp(self.log_evidence):.3g} of {self.run_length:,.0f}"
+        if self.since is not None:
+            found = f"alarm at image {self.alarm_index:,}, since {self.since.value:,}"
+        thinned = f", bets {self.thinned} images apart" if self.thinned > 1 else ""
+        return f"<Monitor: {self.count:,} images, {found}{thinned}>"
+
+    def _scored(self, images: Any, scores: Any) -> np.ndarray:
+        if (images is None) == (scores is None):
+            given = "neither" if images is None else "both"
+            raise DataError(f"give images or scores. Received: {given}")
+        if scores is not None:
+            return as_scores(scores)
+        if self._score is None:
+            raise DataError(
+                "images need a monitor of a detector: give scores=, or a Detector as source (also to load()). "
+                "Received: images"
+            )
+        return as_scores(self._score(images))
+
+    def _take(self, score: float, group: int | str, key: Any) -> tuple[float, ...]:
+        """One image: its p-values, the bet, the measurement, the alarm."""
+        index = self.count
+        found = self._ranks.take(score, group, theta(self.seed, index))
+        bet = index - self._last_bet >= self.thinned
+        self._history.add(score, found.held_out, found.stream, bet, group, key)
+        if bet:
+            self._evidence.bet(found.stream, index)
+            self._last_bet = index
+        self.count += 1
+        if self.thin is None and self.count % _EVERY == 0 and not self.alarm:
+            self._measure()
+        log_evidence = self._evidence.log_detector
+        measured = self.thin is not None or self.count >= _EVERY
+        if not self.alarm and measured and log_evidence >= math.log(self.run_length):
+            self.alarm_index = index
+            first = max(self._started, self._history.first)
+            seen = self._history.since(first)
+            self.since = onset(seen["stream_p_value"], seen["bet"] > 0, first)
+        discovery = self.online_fdr is not None and self.online_fdr.test(found.smoothed)
+        martingale = self._evidence.log_martingale
+        return found.held_out, found.stream, log_evidence, martingale, self.alarm, discovery
+
+    def _measure(self) -> None:
+        """Measures the autocorrelation of the p-values, on one side of the suspected onset: it would pass for some."""
+        seen = self._history.since(self.count - _WINDOW)["stream_p_value"]
+        cut = max(0, len(seen) - (self.count - self._evidence.onset))
+        longer = seen[:cut] if 2 * cut > len(seen) else seen[cut:]
+        longer = (
+            seen if self.count == _EVERY else longer
+        )  # The first time there is too little to divide.
+        self.autocorrelation = float(autocorrelation(longer, 1)[0])
+        before, self.thinned = self.thinned, thinning(longer)
+        if self.thinned > 1 and self.count == _EVERY:
+            self._bet_again()
+        # Once in a row may be chance.
+        if min(before, self.thinned) > 1 and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"scores of neighbouring images are correlated ({self.autocorrelation:.2f}): bets are placed "
+                f"{self.thinned} images apart and the bound on false alarms is approximate; set thin= to the distance "
+                "at which images are independent",
+                AutocorrelationWarning,
+                stacklevel=5,
+            )
+
+    def _bet_again(self) -> None:
+        """After the first measurement: keeps no more evidence than bets so far apart would have won."""
+        first = self._started
+        p_values = self._history.since(first)["stream_p_value"]
+        used = np.arange(len(p_values)) % self.thinned == 0
+        again = Evidence()
+        for place in np.flatnonzero(used).tolist():
+            again.bet(float(p_values[place]), first + place)
+            self._last_bet = first + place
+        self._history.set_bets(first, used)
+        self._evidence.lower(again)
+
+    def _restore(self, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        def of(part: str) -> dict[str, np.ndarray]:
+            return {
+                name.removeprefix(f"{part}/"): array
+                for name, array in arrays.items()
+                if name.startswith(f"{part}/")
+            }
+
+        for name in ("run_length", "seed", "thin"):
+            setattr(self, name, content["settings"][name])
+        for name in _PLAIN:
+            setattr(self, name, content["plain"][name])
+        self._score = None
+        self._grouped = content["grouped"]
+        self._ranks = Ranks.from_state(content["ranks"], of("ranks"))
+        self._history = History.from_state(content["history"], of("history"))
+        self._evidence = Evidence.from_state(of("evidence"))
+        self.since = None if content["since"] is None else Estimate(**content["since"])
+        online = content["online_fdr"]
+        self.online_fdr = None if online is None else OnlineFdr.from_state(online)
+
+
+def _checked_run_length(run_length: Any) -> float:
+    number = isinstance(run_length, int | float | np.number) and not isinstance(run_length, bool)
+    if not number or not 1 < run_length < math.inf:
+        raise DataError(
+            f"run_length must be a number of images above 1. Received: run_length={run_length!r}"
+        )
+    return float(run_length)
+
+
+def _exp(logarithm: float) -> float:
+    return math.exp(min(logarithm, 700.0))
