@@ -10,7 +10,7 @@ from PIL import Image
 from scipy.special import ive
 
 from tfbnood._core.images import as_images
-from tfbnood.data import photo_patches
+from tfbnood.data import changes, photo_patches
 from tfbnood.data.changes import CHANGES, change, check_changes, mix_changes
 from tfbnood.errors import DataError
 
@@ -139,11 +139,27 @@ def resized(image, size, method):
     return np.asarray(Image.fromarray(image).resize(size, Image.Resampling[method]))
 
 
-def test_resizing_goes_by_half_to_double_the_size_with_common_filters():
+@pytest.mark.parametrize(("side", "smallest"), [(20, 20), (32, 24), (40, 24), (64, 32), (128, 64)])
+def test_resizing_goes_down_to_half_and_never_below_24_pixels(monkeypatch, side, smallest):
+    sides = []
+    scaled = changes._scaled
+
+    def noted(image, height, width, method):
+        sides.append(height)
+        return scaled(image, height, width, method)
+
+    monkeypatch.setattr(changes, "_scaled", noted)
+    change(noise_images(200, side, side, 1), "resize", seed=0)
+    there = sides[::2]
+    assert smallest <= min(there) <= smallest + max(1, side // 10)
+    assert 1.9 * side <= max(there) <= 2 * side
+
+
+def test_small_images_are_resized_up_and_back_with_common_filters():
     images = noise_images(60, 9, 12, 3)
     enlarging = ["BILINEAR", "BICUBIC", "LANCZOS"]
     pairs = list(itertools.product(enlarging, [*enlarging, "area"]))
-    sizes = {(round(f * 12), round(f * 9)) for f in np.geomspace(0.5, 2, 1000)} - {(12, 9)}
+    sizes = {(round(f * 12), round(f * 9)) for f in np.geomspace(1, 2, 1000)} - {(12, 9)}
     used = set()
     for image, changed in zip(images, change(images, "resize", seed=0), strict=True):
         if (changed == image).all():  # so small a factor that the size was the same
@@ -159,7 +175,6 @@ def test_resizing_goes_by_half_to_double_the_size_with_common_filters():
         assert found
         used |= set(found if len(found) == 1 else ())
     used_sizes, used_up, used_down = map(set, zip(*used, strict=True))
-    assert min(used_sizes) < (8, 6)
     assert max(used_sizes) > (18, 14)
     assert used_up == set(enlarging)
     assert used_down == {*enlarging, "area"}

@@ -95,6 +95,8 @@ def score_pipeline(
         )
     """
     output = os.fspath(output)
+    # First: it tells Beam's filesystems their options, and transforms look for files when they are made.
+    pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
     read = images if isinstance(images, ReadImages) else ReadImages(images)
     score = ScoreImages(model_base, read, fit=fit, output=output)
     tests = None
@@ -103,7 +105,6 @@ def score_pipeline(
             model_base, key=group_by, method=group_method, fdr=fdr, permutations=permutations
         )
         tests = test, WriteRecords(beside(output, "groups"), columns=_GROUPS, shards=1)
-    pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
     scored = pipeline | "ScoreImages" >> score
     if tests is not None:
         test, write = tests

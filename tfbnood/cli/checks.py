@@ -11,7 +11,7 @@ from tfbnood.errors import TfbnoodError
 __all__ = ["check_data_sets", "check_out", "detector_folder", "find_detector"]
 
 
-def detector_folder(text: str) -> pathlib.Path:
+def detector_folder(text: str, name: str = "DETECTOR") -> pathlib.Path:
     """The folder of a detector, given as such or as the name of a shipped one."""
     path = pathlib.Path(text)
     if (path / "detector.json").is_file():
@@ -25,7 +25,7 @@ def detector_folder(text: str) -> pathlib.Path:
     if path.exists():
         hint = ", which has no detector.json"
     raise TfbnoodError(
-        "DETECTOR must be a folder that holds a saved detector, as `tfbnood fit` makes, or one of "
+        f"{name} must be a folder that holds a saved detector, as `tfbnood fit` makes, or one of "
         f"{', '.join(names)}. Received: {text}{hint}"
     )
 
@@ -40,7 +40,7 @@ def find_detector(text: str) -> tuple[pathlib.Path | None, pathlib.Path | None]:
         versions = [one for one in versions if one.name.isdigit()]
         if versions:
             return None, max(versions, key=lambda one: int(one.name))
-    return detector_folder(text), None
+    return detector_folder(text, "WHAT"), None
 
 
 def check_data_sets(

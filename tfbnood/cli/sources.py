@@ -95,6 +95,12 @@ def find_images(text: str, name: str = "WHERE") -> Images:
     """Looks for what was typed; arrays are read at once, so that a damaged file is refused before TensorFlow."""
     path = pathlib.Path(text)
     if path.is_dir():
+        from tfbnood.data.folders import walk
+
+        if next(walk(path), None) is None:
+            raise TfbnoodError(
+                f"{name} must be a folder with images, itself or below. Received: {text} without any"
+            )
         return Images(path)
     if path.is_file() and path.suffix.lower() in _ARRAYS:
         from tfbnood.data.formats import from_npz

@@ -25,6 +25,7 @@ CHANGES: tuple[str, ...] = (
 
 _ENLARGING = ("bilinear", "bicubic", "lanczos")  # names of Pillow
 _REDUCING = (*_ENLARGING, "area")
+_SMALLEST_SIDE = 24
 
 
 def change(images: Any, kind: str, *, seed: int) -> np.ndarray:
@@ -33,8 +34,8 @@ def change(images: Any, kind: str, *, seed: int) -> np.ndarray:
     Strengths are uniform where nothing else is stated, and the result is rounded and clipped to 0–255:
 
     - `jpeg`: encoded and decoded at a quality of 50–95, in colour with 4:2:0 subsampling;
-    - `resize`: scaled by a factor of 0.5–2 (log-uniform) and back to its size. Each way has its own filter: bilinear,
-      bicubic or Lanczos, antialiased, and to reduce it also the mean of areas;
+    - `resize`: scaled by a factor of 0.5–2 (log-uniform), but to no less than 24 pixels, and back to its size. Each way
+      has its own filter: bilinear, bicubic or Lanczos, antialiased, and to reduce it also the mean of areas;
     - `brightness`: multiplied by 0.8–1.2;
     - `contrast`: differences from the image's mean multiplied by 0.8–1.2;
     - `blur`: discrete Gaussian with σ of 0–√(side / 32) pixels for the shorter side: up to 0.5 at 8 pixels, 1 at 32,
@@ -155,7 +156,9 @@ def _jpeg(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
 
 
 def _resize(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-    factor = 2 ** random.uniform(-1, 1)
+    # Half of 28 pixels is another picture: what tolerates that tolerates everything.
+    smallest = np.clip(_SMALLEST_SIDE / min(image.shape[:2]), 0.5, 1)
+    factor = 2 ** random.uniform(np.log2(smallest), 1)
     enlarging = _ENLARGING[random.randint(len(_ENLARGING))]
     reducing = _REDUCING[random.randint(len(_REDUCING))]
     there, back = (enlarging, reducing) if factor > 1 else (reducing, enlarging)
