@@ -257,15 +257,44 @@ def test_wrong_images_are_named_at_once():
         OodEvaluation(DIGITS.test / 255, OUTLIERS, reference=REFERENCE)
 
 
+def _classifier():
+    """A user's classifier, which takes images in 0–255."""
+    layers = keras.layers
+    classifier = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(4, 3),
+            layers.BatchNormalization(),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(2),
+        ]
+    )
+    classifier.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return classifier
+
+
+def test_a_classifier_in_training_has_its_auroc_in_the_history():
+    history = _classifier().fit(
+        REFERENCE, np.arange(200) % 2, verbose=0, epochs=2, callbacks=[_ood()]
+    )
+    for name, values in history.history.items():
+        assert len(values) == 2
+        if name.startswith("ood_auroc_"):
+            assert all(0 <= value <= 1 for value in values)
+    assert any(name.startswith("ood_auroc_") for name in history.history)
+
+
 def test_a_statistic_that_cannot_use_the_model_is_named_before_the_training():
     trained = []
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: trained.append(1))
     with pytest.raises(StatisticError, match=r"^statistic must be .*Received: statistic='waic' \("):
         _fit([_ood(statistic="waic"), count])
-    classifier = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
-    classifier.compile("sgd", "mse")
-    with pytest.raises(StatisticError, match=r"statistic='ensemble' \(model must have .*log_prob"):
-        classifier.fit(REFERENCE, np.zeros((200, 64)), verbose=0, callbacks=[_ood(), count])
+    classifier = _classifier()
+    with pytest.raises(StatisticError, match=r"statistic='log_prob' \(model must have .*log_prob"):
+        classifier.fit(
+            REFERENCE, np.zeros(200), verbose=0, callbacks=[_ood(statistic="log_prob"), count]
+        )
     model = tfbnood.models.VAE((8, 8, 3), channels=4, latents=3, bottleneck=8, head=8)
     model.compile("sgd")
     rgb = np.repeat(REFERENCE, 3, axis=3)

@@ -102,8 +102,9 @@ def test_a_model_is_only_taken_for_a_training_that_is_the_same(copied):
     assert zoo.trained_model("no_such", wanted) is None
 
 
-@pytest.mark.parametrize("name", ["no_such", "", "../savedmodels/digits_realnvp", "/etc", 3])
-def test_other_names_are_refused_in_one_line(name):
+@pytest.mark.parametrize("name", ["no_such", "", "../no_such/digits_realnvp", "/etc", 3])
+def test_other_names_are_refused_in_one_line(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(TfbnoodError, match=r"name must be one of the shipped detectors, .*digits"):
         tfbnood.load(name)
 

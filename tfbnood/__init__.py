@@ -12,6 +12,7 @@ from tfbnood._version import __version__
 _HOMES = {
     "Detector": "tfbnood.detector:Detector",
     "Monitor": "tfbnood.monitor:Monitor",
+    "OutlierDetector": "tfbnood.outlier_detector:OutlierDetector",
     "batch_tests": "tfbnood.calibration.batch_tests",
     "calibration": "tfbnood.calibration",
     "callbacks": "tfbnood.callbacks",

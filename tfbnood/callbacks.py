@@ -117,15 +117,16 @@ class OodEvaluation(keras.callbacks.Callback):
         self._fitted = None  # Compiled functions hold the model, and cannot be copied.
 
     def _fit(self) -> Statistic:
-        return copy.copy(self.statistic).fit(self.model, self.reference)
+        # No bar: it would cross that of Keras.
+        return copy.copy(self.statistic).fit(self.model, self.reference, progress=False)
 
     def _evaluate(self) -> dict[str, float]:
         try:
             with np.errstate(invalid="ignore"):  # inf − inf; the statistic says so itself
                 statistic = self._up_to_date()
-                inliers = statistic.score(self.inliers)
+                inliers = statistic.score(self.inliers, progress=False)
                 return {
-                    f"ood_auroc_{name}": _auroc(inliers, statistic.score(images))
+                    f"ood_auroc_{name}": _auroc(inliers, statistic.score(images, progress=False))
                     for name, images in self.outliers.items()
                 }
         except StatisticError as error:

@@ -52,14 +52,20 @@ def load(name: str | os.PathLike[str]) -> Detector:
         >>> detector.image_shape, detector.statistic.name
         ((8, 8, 1), 'ensemble')
     """
-    for folder in (pathlib.Path(name), pathlib.Path(name) / "detector"):
-        if (folder / "detector.json").is_file():
-            return Detector.load(folder)
-    if isinstance(name, os.PathLike) or os.sep in name:
+    if not isinstance(name, str | os.PathLike):
+        base(name)  # Says what a name must be.
+    is_path = isinstance(name, os.PathLike) or os.sep in name
+    # Names first: a folder that happens to be called as a shipped detector is given as ./NAME.
+    if is_path or name not in list_models():
+        for folder in (pathlib.Path(name), pathlib.Path(name) / "detector"):
+            if (folder / "detector.json").is_file():
+                return Detector.load(folder)
+    if is_path:
         raise SavedDetectorError(
-            f"name must be one of {', '.join(list_models())}, or the folder of a saved detector. "
+            f"name must be one of the shipped detectors, {', '.join(list_models())}, or the folder of a saved one. "
             f"Received: {name}, which {'has none' if pathlib.Path(name).exists() else 'does not exist'}"
         )
+    name = str(name)
     detector = Detector.load(base(name) / "detector")
     detector.about = {**detector.about, "manifest": manifest(name)}
     return detector

@@ -116,6 +116,8 @@ def executed(notebook: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
+            # Bars have other lengths in every run.
+            "TQDM_DISABLE": "1",
             DATA_VARIABLE: "digits",  # Quick, the same everywhere, and no download.
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "IPYTHONDIR": str(pathlib.Path(folder) / ".ipython"),  # No one's own settings.
