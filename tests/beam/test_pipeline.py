@@ -41,7 +41,7 @@ if __name__ == "__main__":
     )
     with retried_bundles() as lost:
         pipeline = beam.Pipeline(options=options)
-        scored = pipeline | ScoreImages(base, photos, max_batch_size=4)
+        scored = pipeline | ScoreImages(base, photos, batch_size=4)
         _ = scored.scores | beam.ParDo(DieOnce()) | WriteRecords(f"{out}/scores.jsonl")
         pipeline.run().wait_until_finish()
     print("lost", len(lost))

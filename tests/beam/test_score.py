@@ -63,8 +63,10 @@ def test_a_folder_has_the_scores_that_it_has_in_process(base, photos, in_process
     assert {line["key"]: line for line in lines} == records
 
 
-def test_patterns_take_what_they_match(base, photos, in_process):
-    records, _, _ = score(base, [f"{photos}/cam0/*.png", f"{photos}/cam1"])
+def test_patterns_take_what_they_match_once(base, photos, in_process):
+    patterns = [f"{photos}/cam0/*.png", f"{photos}/cam1", f"{photos}/cam1/*.jpg"]
+    records, _, metrics = score(base, patterns)
+    assert metrics["images"] == len(records)
     expected = {
         key: values
         for key, values in in_process.items()

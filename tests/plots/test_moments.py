@@ -153,7 +153,7 @@ def test_moments_draws_the_deviations_of_the_model(model, digits):
         (lambda: plots.moment_map({"a": {"mean": [1.0]}}), "deviations must be arrays"),
         (lambda: plots.moment_map({"a": {"mode": [[1.0]]}}), "by mean and log variance"),
         (lambda: plots.moment_map({"a": {"mean": [[1.0]]}}, limit=0), "limit=0"),
-        (lambda: plots.moments(None, IMAGES, IMAGES), "model must have .*Received: NoneType"),
+        (lambda: plots.moments(None, IMAGES, IMAGES), "model must be .*Received: NoneType"),
         (lambda: plots.moments(PlainModel(), IMAGES, IMAGES), "Received: PlainModel"),
     ],
 )

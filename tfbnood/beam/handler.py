@@ -28,8 +28,9 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
     Args:
         model_base: folder with numbered versions, whose newest is taken, or a version; a path or a URL.
         signature: Defaults to "uint8".
-        min_batch_size: of Beam's batches. The graph takes 64 rows at a time. Defaults to 64.
-        max_batch_size: the most. Defaults to 256.
+        min_batch_size: of Beam's batches. Defaults to 64, the rows that the graph takes at a time: TensorFlow prepares
+            itself for every number of rows that it meets, so that batches of one size are the fastest.
+        max_batch_size: the most. Defaults to 64.
         max_batch_duration_secs: how long a batch waits for more rows in a stream. Defaults to Beam's rule.
         share_across_processes: keep one model per machine instead of one per process, in a process of its own, for
             large models. Defaults to False.
@@ -56,7 +57,7 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         *,
         signature: str = "uint8",
         min_batch_size: int = 64,
-        max_batch_size: int = 256,
+        max_batch_size: int = 64,
         max_batch_duration_secs: int | None = None,
         share_across_processes: bool = False,
     ) -> None:

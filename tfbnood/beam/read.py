@@ -24,7 +24,8 @@ _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 class ReadImages(beam.PTransform):
     """Reads encoded images: `pipeline | ReadImages("gs://bucket/2026-11/**.jpg")` → (key, bytes).
 
-    The paths are shuffled, the images are not: they go straight to the next step of the worker that has read them.
+    The paths are shuffled, the images are not: they go straight to the next step of the worker that has read them. A
+    file that several patterns match is read once.
     Files cannot be split, so that a few large TFRecords or Parquet files keep no more workers busy than there are
     files.
 
@@ -90,11 +91,9 @@ class ReadImages(beam.PTransform):
             files = pbegin | "Folders" >> _Match(below)
             matches.append(files | "ImagesOnly" >> beam.Filter(_is_image))
         paths = matches | beam.Flatten() if len(matches) > 1 else matches[0]
-        return (
-            paths
-            | beam.Reshuffle()
-            | "Read" >> beam.ParDo(reader).with_outputs(UNREADABLE, main="images")
-        )
+        # Patterns may overlap; to drop what comes twice spreads the paths over workers as well.
+        once = beam.Reshuffle() if len(self._patterns) == 1 else beam.Distinct()
+        return paths | once | "Read" >> beam.ParDo(reader).with_outputs(UNREADABLE, main="images")
 
     def _is_folder(self, pattern: str) -> bool:
         if self._format != "files" or set(pattern) & set(_WILDCARDS):

@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 
+from tfbnood._core.checks import check_integer
 from tfbnood.beam.decode import Decode
 from tfbnood.beam.export import find_export
 from tfbnood.beam.handler import ExportHandler
@@ -60,7 +61,7 @@ class ScoreImages(beam.PTransform):
             `scores.unreadable.jsonl` or the like.
         model_updates: for automatic updates of the version: a pattern to watch in a stream, such as
             `savedmodels/mine/*/saved_model.pb`, or a PCollection of `ModelMetadata`.
-        max_batch_size: of Beam's batches.
+        batch_size: images per call of the model. Defaults to 64.
 
     Raises:
         SavedDetectorError: there is no exported version.
@@ -82,10 +83,11 @@ class ScoreImages(beam.PTransform):
         fit: str = "crop",
         output: str | os.PathLike[str] | None = None,
         model_updates: Any = None,
-        max_batch_size: int = 256,
+        batch_size: int = 64,
     ) -> None:
         super().__init__()
         check_fit(fit)
+        check_integer("batch_size", batch_size, least=1)
         self._export = find_export(model_base)
         self._read = (
             images if images is None or isinstance(images, ReadImages) else ReadImages(images)
@@ -93,7 +95,7 @@ class ScoreImages(beam.PTransform):
         self._fit = fit
         self._output = None if output is None else os.fspath(output)
         self._updates = model_updates
-        self._max_batch_size = max_batch_size
+        self._batch_size = batch_size
         if self._output is not None:
             WriteRecords(self._output)  # Fail now, not when the pipeline is built.
 
@@ -109,8 +111,8 @@ class ScoreImages(beam.PTransform):
         unreadable.append(decoded[UNREADABLE])
         handler = ExportHandler(
             self._export.version,
-            min_batch_size=min(64, self._max_batch_size),
-            max_batch_size=self._max_batch_size,
+            min_batch_size=self._batch_size,
+            max_batch_size=self._batch_size,
         )
         updates: dict[str, Any] = {}
         if self._updates is not None:

@@ -25,7 +25,7 @@ def data(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
         required=True,
-        help="data set, e.g. fashion_mnist (`tfbnood data` lists them), a folder of images, or an .npz file",
+        help="data set, e.g. fashion_mnist; `tfbnood data` lists them; or a folder of images or an .npz file",
     )
     data_dir(command)
 

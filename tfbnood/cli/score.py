@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "detector",
         metavar="WHAT",
-        help="folder of a detector, a model base for TF Serving, or a shipped detector by name (`tfbnood models`); "
+        help="folder of a detector, a model base for TF Serving, or a shipped one by name, e.g. fashion_mnist_vae; "
         "with --url the name of a served model",
     )
     command.add_argument(

@@ -143,8 +143,9 @@ def time_ways(
             "cpu_ms": 1000
             * statistics.median(whole["cpu"] - part["cpu"] for part, whole in pairs)
             / more,
-            "largest_relative_difference": max(
-                abs(scores[key] - expected[key]) / max(1e-9, abs(expected[key])) for key in expected
+            # Relative to scores above 1, absolute below: some are close to 0.
+            "largest_difference": max(
+                abs(scores[key] - expected[key]) / max(1, abs(expected[key])) for key in expected
             ),
         }
     return rows
@@ -157,8 +158,10 @@ def rate(lines: list[dict[str, Any]]) -> float:
         times.setdefault(line["worker"], []).append(line["time"])
     begin = max(min(some) for some in times.values())
     end = min(max(some) for some in times.values())
+    if end <= begin:  # So few images that one had ended before the other began.
+        begin, end = min(map(min, times.values())), max(map(max, times.values()))
     count = sum(begin < moment <= end for some in times.values() for moment in some)
-    return count / (end - begin) if end > begin else float("nan")
+    return count / (end - begin)
 
 
 def memory(

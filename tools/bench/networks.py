@@ -21,12 +21,9 @@ ROWS = (
     ("efficientnet-lite0", 96),
     ("efficientnet-lite0", 128),
     ("efficientnet-lite0", 224),
-    ("MobileNetV3Small", 128),
     ("MobileNetV3Small", 224),
-    ("EfficientNetB0", 224),
     ("ResNet50", 224),
     ("fashion_mnist_vae", 28),
-    ("fashion_mnist_realnvp", 28),
     ("cifar10_realnvp", 32),
     ("cifar10_pixelcnn", 32),
 )

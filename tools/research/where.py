@@ -43,7 +43,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="detectors, by the names that are printed")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
+    about = {"cases": arguments.n, "piece": SIDE, "reference_images": arguments.reference}
+    about |= {"versions": versions(), "machine": machine()}
     found: dict[str, dict] = {}
+
+    def keep(label: str, values: dict) -> None:
+        print(label, values, flush=True)
+        found[label] = values
+        if arguments.out:  # After each: the whole takes most of an hour.
+            write_json(arguments.out, {**about, "found": found})
+
     for name in SETS:
         dataset = tfbnood.data.load(name)
         cases = {
@@ -57,16 +66,10 @@ def main() -> None:
         for label, make in detectors(name, dataset.train[: arguments.reference]).items():
             if arguments.only and label not in arguments.only:
                 continue
-            statistic = make()
-            for one, described in parts(statistic, label, arguments.members):
-                found[described] = measured(one, cases)
-                print(described, found[described], flush=True)
+            for one, described in parts(make(), label, arguments.members):
+                keep(described, measured(one, cases))
     if not arguments.only:
-        found |= cost_at_128()
-    if arguments.out:
-        about = {"cases": arguments.n, "piece": SIDE, "reference_images": arguments.reference}
-        about |= {"versions": versions(), "machine": machine()}
-        write_json(arguments.out, {**about, "found": found})
+        keep(f"scenes128, {NETWORK}", cost_at_128())
 
 
 def detectors(name: str, reference: np.ndarray) -> dict:
@@ -129,7 +132,7 @@ def measured(statistic, cases: dict) -> dict:
     return found
 
 
-def cost_at_128() -> dict[str, dict]:
+def cost_at_128() -> dict[str, float]:
     """Seconds per image of 128×128 colour images, by a network."""
     scenes = tfbnood.data.load("scenes128")
     statistic = tfbnood.Detector(
@@ -139,7 +142,7 @@ def cost_at_128() -> dict[str, dict]:
     start = time.perf_counter()
     explain(statistic, scenes.test[:48])
     seconds = (time.perf_counter() - start) / 48
-    return {f"scenes128, {NETWORK}": {"seconds_per_image": round(seconds, 4)}}
+    return {"seconds_per_image": round(seconds, 4)}
 
 
 if __name__ == "__main__":
