@@ -11,6 +11,7 @@ from typing import Any
 
 from tfbnood._core.files import atomic_path
 from tfbnood._core.tables import as_markdown
+from tfbnood.reproduce import near
 from tfbnood.reproduce.beyond import (
     make_batches_table,
     make_deltas_table,
@@ -55,7 +56,8 @@ def texts() -> dict[pathlib.Path, str]:
         ),
         ROOT / "docs" / "networks.md": "\n\n".join(
             [
-                "**How large, how long** (`tools/bench/networks.py`; two cores, 2,000 reference images to fit to):",
+                "**How large, how long** (`tfbnood reproduce near`; seconds of a core, both cores together; two free cores "
+                "take about half as long):",
                 as_markdown(_networks_table()),
                 "**Alarms at 5 % on in-distribution images that were changed** (`tools/bench/tolerate.py`; "
                 "without `pretext`):",
@@ -78,15 +80,8 @@ def texts() -> dict[pathlib.Path, str]:
 
 
 def _networks_table() -> list[list[str]]:
-    rows = json.loads((RESULTS / "bench_networks.json").read_text())["rows"]
-    header = ["stands on", "pixels", "images per second", "one image, ms", "fit, s"]
-    lines = [[*header, "detector, MB", "peak memory, GB"]]
-    for row in rows:
-        fit = "" if row["fit_seconds"] is None else f"{row['fit_seconds']:.0f}"
-        cells = [row["name"], str(row["side"]), f"{row['images_per_second']:.0f}"]
-        cells += [f"{row['one_image_ms']:.0f}", fit, f"{row['detector_megabytes']:.0f}"]
-        lines.append([*cells, f"{row['peak_gigabytes']:.1f}"])
-    return lines
+    """The last table of near: what fitting and scoring cost."""
+    return near.make_sections(near.read_stages(RESULTS / "near"))[-1].tables[0][1]
 
 
 def _tolerate() -> dict[str, Any]:

@@ -21,8 +21,6 @@ ROWS = (
     ("efficientnet-lite0", 96),
     ("efficientnet-lite0", 128),
     ("efficientnet-lite0", 224),
-    ("MobileNetV3Small", 224),
-    ("ResNet50", 224),
     ("fashion_mnist_vae", 28),
     ("cifar10_realnvp", 32),
     ("cifar10_pixelcnn", 32),
