@@ -56,7 +56,7 @@ def texts() -> dict[pathlib.Path, str]:
         ),
         ROOT / "docs" / "networks.md": "\n\n".join(
             [
-                "**How large, how long** (`tfbnood reproduce near`; seconds of a core, both cores together; two free cores "
+                "**How large, how long** (`tfbnood reproduce near`; seconds of both cores together, so that two free cores "
                 "take about half as long):",
                 as_markdown(_networks_table()),
                 "**Alarms at 5 % on in-distribution images that were changed** (`tools/bench/tolerate.py`; "
