@@ -56,8 +56,8 @@ def texts() -> dict[pathlib.Path, str]:
         ),
         ROOT / "docs" / "networks.md": "\n\n".join(
             [
-                "**How large, how long** (`tfbnood reproduce near`; seconds of both cores together: two free cores take "
-                "about half as long):",
+                "**How large, how long** (`tfbnood reproduce near`; seconds of both cores together, so that two free "
+                "cores take about half as long):",
                 as_markdown(_networks_table()),
                 "**Alarms at 5 % on in-distribution images that were changed** (`tools/bench/tolerate.py`; "
                 "without `pretext`):",
