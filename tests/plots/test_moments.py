@@ -141,7 +141,8 @@ def test_moments_draws_the_deviations_of_the_model(model, digits):
         assert len(shown) == len(found)
         for row, layer in zip(shown, found.values(), strict=True):
             expected = layer[axes.get_title()][0]
-            np.testing.assert_allclose(row[: len(expected)], expected, rtol=1e-6)
+            # Two passes add float32 numbers up in another order, and a deviation is a difference of such sums.
+            np.testing.assert_allclose(row[: len(expected)], expected, rtol=1e-4, atol=1e-5)
             assert np.isnan(row[len(expected) :]).all()
     assert figure.get_suptitle() == "inverted"
 
