@@ -1,6 +1,9 @@
 """`tfbnood train`, as typed."""
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from tfbnood._core.presets import PRESETS
 from tfbnood.cli import main
 from tfbnood.cli.parser import make_parser
 from tfbnood.models.registry import MODELS
+from tfbnood.training.distributed import STRATEGIES
 
 LINE = "train --data digits --model vae --preset tiny --steps 1 --batch-size 8 --out"
 TRAIN = LINE.split()
@@ -19,9 +23,43 @@ def test_help_lists_the_options(capsys):
         main(["train", "--help"])
     text = capsys.readouterr().out
     words = "--data --model --preset --steps --out --batch-size --seed --learning-rate"
-    more = "--jit --no-jit --checkpoint-every --data-dir --any-size"
+    more = "--jit --no-jit --checkpoint-every --data-dir --any-size --strategy --replicas --sync-moments"
     assert [option for option in f"{words} {more}".split() if option not in text] == []
     assert [name for name in MODELS if name not in text] == []
+
+
+def test_the_strategies_are_those_of_the_module():
+    # Written out in cli/train.py, so that --help need not import TensorFlow.
+    parser = make_parser()._subparsers._group_actions[0].choices["train"]
+    choices = {action.dest: action.choices for action in parser._actions}
+    assert choices["strategy"] == STRATEGIES
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (None, "strategy multiworker needs the environment variable TF_CONFIG in every process"),
+        ('{"cluster": {"worker": ["one"]}}', "TF_CONFIG must have addresses host:port in cluster"),
+    ],
+)
+def test_a_wrong_tf_config_is_one_line_before_tensorflow_is_imported(config, message, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
+    code = (
+        "import sys; from tfbnood.cli import main; code = main(sys.argv[1:]); "
+        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *TRAIN, str(tmp_path / "run"), "--strategy", "multiworker"],
+        capture_output=True,
+        text=True,
+        env=environment if config is None else {**environment, "TF_CONFIG": config},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tfbnood: {message}")
+    assert '"task": {"type": "worker", "index": 0}}' in line
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_model_has_presets():

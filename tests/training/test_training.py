@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import io
 import itertools
 import json
 import os
@@ -14,13 +13,12 @@ import subprocess
 import sys
 import time
 import warnings
-import zipfile
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 from faults import fill, make_read_only, mounted
+from keras_files import differing, state, steps_in
 
 from tfbnood._core.presets import PRESETS
 from tfbnood._core.provenance import array_sha256
@@ -55,32 +53,11 @@ def arguments(out) -> list[str]:
     return [*words.split(), *limits, "--out", str(out)]
 
 
-def state(path) -> dict[str, np.ndarray]:
-    """Every weight and optimiser variable in a `.keras` file."""
-    found = {}
-    with zipfile.ZipFile(path) as archive, io.BytesIO(archive.read("model.weights.h5")) as file:
-
-        def collect(name, node):
-            if isinstance(node, h5py.Dataset):
-                found[name] = node[()]
-
-        h5py.File(file).visititems(collect)
-    return found
-
-
-def steps_in(path) -> int:
-    counters = [value for value in state(path).values() if value.dtype == np.int64]
-    assert len(counters) == 1
-    return int(counters[0])
-
-
 def assert_same_state(run, other_run):
     """Bit by bit; the checkpoint has the optimiser as well."""
     for name, least in (("model.keras", 40), ("checkpoint.keras", 100)):
-        one, other = state(run / name), state(other_run / name)
-        assert one.keys() == other.keys()
-        assert len(one) > least
-        assert [key for key in one if not np.array_equal(one[key], other[key])] == []
+        assert len(state(run / name)) > least
+        assert differing(run / name, other_run / name) == []
 
 
 class Process:
@@ -272,6 +249,8 @@ print("BPD", model.bits_per_dim(tfbnood.data.load("digits").test).mean())
 
 def test_the_result_is_of_calibration_images_where_there_is_no_test_set(digits):
     class Network:
+        precision = "float32"
+
         def bits_per_dim(self, images, training=False):
             return images.mean(axis=(1, 2, 3)) + training
 
@@ -281,6 +260,7 @@ def test_the_result_is_of_calibration_images_where_there_is_no_test_set(digits):
     assert result == {
         "split": "calibration",
         "images": 300,
+        "precision": "float32",
         "bits_per_dim_evaluation_mode": pytest.approx(mean),
         "bits_per_dim_training_mode": pytest.approx(mean + 1),
     }

@@ -36,6 +36,8 @@ __all__ = [
 
 _PARTIAL = ".partial-"
 _LOCK, _OLD = "lock", "old"  # in a `.partial-…` folder
+# What a rename onto a folder with files answers.
+_OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST}
 _SYSTEM_ERRORS = tuple(os.strerror(code) for code in errno.errorcode)
 
 
@@ -99,8 +101,9 @@ def _replace_folder(temporary: pathlib.Path, path: pathlib.Path) -> None:
         try:
             temporary.rename(path)
             return
-        except OSError:
-            if not path.exists():
+        except OSError as error:
+            # By the error, not by a look: a third writer may have taken the folder away again.
+            if error.errno not in _OCCUPIED and not path.exists():
                 raise
             # Another process has put its folder there in between: replace that one.
             shutil.rmtree(old, ignore_errors=True)
@@ -235,7 +238,7 @@ def _settle(partial: pathlib.Path) -> None:
     if (partial / _OLD).exists() and not place.exists():
         try:
             (partial / _OLD).rename(place)
-        except OSError:
-            if not place.exists():
+        except OSError as error:
+            if error.errno not in _OCCUPIED and not place.exists():
                 raise
     shutil.rmtree(partial, ignore_errors=True)

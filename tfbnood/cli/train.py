@@ -1,9 +1,12 @@
 """`tfbnood train`: a likelihood model trained into a folder."""
 
 import argparse
+import os
 import sys
 from typing import Any
 
+from tfbnood._core.cluster import TF_CONFIG_VARIABLE, read_cluster
+from tfbnood._core.precision import PRECISIONS, warn_of_precision
 from tfbnood._core.presets import check_size, default_preset
 from tfbnood.cli import checks, options, values
 
@@ -29,7 +32,12 @@ def add(commands: Any) -> None:
         help="optimiser steps in all (default: 3000)",
     )
     options.out(command, "folder of the run", required=True)
-    command.add_argument("--batch-size", type=values.integer(1), default=64, help="(default: 64)")
+    command.add_argument(
+        "--batch-size",
+        type=values.integer(1),
+        default=64,
+        help="images in a step of each replica (default: 64)",
+    )
     command.add_argument(
         "--learning-rate", type=values.POSITIVE, default=1e-3, help="(default: 0.001)"
     )
@@ -39,6 +47,12 @@ def add(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         default=False,
         help="compile with XLA: a minute at the start, then faster",
+    )
+    command.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="of the convolutions in training; the trained model scores in float32 either way (default: float32)",
     )
     command.add_argument(
         "--mutation",
@@ -59,6 +73,23 @@ def add(commands: Any) -> None:
         metavar="STEPS",
         help="(default: 100)",
     )
+    # The names are in a module that imports TensorFlow; tests/cli/test_train.py compares.
+    command.add_argument(
+        "--strategy",
+        choices=("mirrored", "multiworker"),
+        help="train on several devices of this machine, or on several machines, each with TF_CONFIG (default: neither)",
+    )
+    command.add_argument(
+        "--replicas",
+        type=values.integer(1),
+        metavar="N",
+        help="devices to use with --strategy mirrored (default: every GPU)",
+    )
+    command.add_argument(
+        "--sync-moments",
+        action="store_true",
+        help="normalise with the moments of all replicas' images instead of each replica's own",
+    )
     command.set_defaults(run=run)
 
 
@@ -66,6 +97,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Trains, and prints what was made."""
     checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
     checks.check_out(arguments.out)
+    cluster = None
+    if arguments.strategy == "multiworker":
+        cluster = read_cluster(os.environ.get(TF_CONFIG_VARIABLE))
     from tfbnood.data.sets import load
 
     dataset = load(arguments.data, data_dir=arguments.data_dir)
@@ -75,6 +109,9 @@ def run(arguments: argparse.Namespace) -> None:
         slow = check_size(arguments.model, preset, dataset.image_shape, argument="--data")
         if slow:
             print(f"tfbnood: warning: {slow}", file=sys.stderr)
+    slow = warn_of_precision(arguments.precision, argument="--precision")
+    if slow:
+        print(f"tfbnood: warning: {slow}", file=sys.stderr)
     from tfbnood.training.run import train
 
     network = train(
@@ -87,8 +124,15 @@ def run(arguments: argparse.Namespace) -> None:
         learning_rate=arguments.learning_rate,
         seed=arguments.seed,
         jit=arguments.jit,
+        precision=arguments.precision,
         mutation=arguments.mutation,
         any_size=True,
         checkpoint_every=arguments.checkpoint_every,
+        strategy=arguments.strategy,
+        replicas=arguments.replicas,
+        sync_moments=arguments.sync_moments,
     )
+    if cluster is not None and not cluster.is_chief:
+        print(f"trained {network.name} with {cluster.addresses[0]}, which writes the files")
+        return
     print(f"trained {network.name}: {arguments.out}/model.keras, {arguments.out}/run.json")

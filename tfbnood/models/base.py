@@ -15,11 +15,13 @@ from tqdm import tqdm
 
 from tfbnood._core.batching import map_batches
 from tfbnood._core.images import as_images
+from tfbnood._core.precision import check_precision
 from tfbnood._core.presets import check_size, preset
 from tfbnood._core.units import bits_per_dim
 from tfbnood.errors import DataError, TfbnoodError, TrainingDivergedError
 from tfbnood.models.noise import Noise, scoring_noise, training_noise
 from tfbnood.models.optimizer import Adam
+from tfbnood.models.replicas import average_moving_moments, share_of_loss
 
 __all__ = ["LikelihoodModel"]
 
@@ -45,6 +47,9 @@ class LikelihoodModel(keras.Model):
     Args:
         image_shape: `(height, width, channels)` of the images, 1 or 3 channels.
         seed: of the initial weights and of the noise in `fit`.
+        precision: of the networks inside: `float32` (default), or `mixed_bfloat16` to train faster where the
+            processor has it. Weights, moments, log-determinants, mixtures and losses are float32 in both;
+            `in_precision("float32")` gives the model to score with.
 
     Example:
         >>> isinstance(model, LikelihoodModel), model.dimensions
@@ -56,10 +61,19 @@ class LikelihoodModel(keras.Model):
     preset_family: ClassVar[str]
     side_divisor: ClassVar[int] = 1
 
-    def __init__(self, image_shape: tuple[int, int, int], *, seed: int = 0, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        *,
+        seed: int = 0,
+        precision: str = "float32",
+        **kwargs: Any,
+    ):
+        # The model itself stays in float32: Keras would round the images that it is given.
+        super().__init__(**{**kwargs, "dtype": "float32"})
         self.image_shape = self._checked_shape(image_shape)
         self.seed = seed
+        self.precision = check_precision(precision)
         self._bits_per_dim_tracker = keras.metrics.Mean(name="bits_per_dim")
         self._score_batch = tf.function(self._score_batch_eagerly, autograph=False)
 
@@ -71,6 +85,10 @@ class LikelihoodModel(keras.Model):
     def _sample(self, count: int, temperature: float, seed: tuple[int, int]) -> tf.Tensor:
         """Returns `count` images with values in 0–255; `seed` is for stateless draws."""
 
+    def _takes_precision(self, layer: keras.layers.Layer) -> bool:
+        """Whether a layer computes in the model's `precision`; the others stay in float32."""
+        return True
+
     @classmethod
     def from_preset(
         cls,
@@ -79,6 +97,7 @@ class LikelihoodModel(keras.Model):
         *,
         seed: int = 0,
         any_size: bool = False,
+        precision: str = "float32",
     ) -> "LikelihoodModel":
         """Makes an untrained model of a named size.
 
@@ -87,6 +106,7 @@ class LikelihoodModel(keras.Model):
             image_shape: `(height, width, channels)`. Defaults to the preset's: 28×28×1, 32×32×3 or 8×8×1.
             seed: of the initial weights and of the noise in `fit`.
             any_size: do not warn of images with more than 1.5 times the pixels that the preset is meant for.
+            precision: `float32` (default) or `mixed_bfloat16`.
 
         Example:
             >>> tfbnood.models.VAE.from_preset("tiny", image_shape=(16, 16, 3)).image_shape
@@ -98,7 +118,19 @@ class LikelihoodModel(keras.Model):
             slow = check_size(cls.preset_family, name, shape, refuse=False)
             if slow:
                 warnings.warn(slow, stacklevel=2)
-        return cls(image_shape=shape, seed=seed, **dataclasses.asdict(chosen.config))
+        config = dataclasses.asdict(chosen.config)
+        return cls(image_shape=shape, seed=seed, precision=precision, **config)
+
+    def in_precision(self, precision: str) -> "LikelihoodModel":
+        """A copy with the same weights, without an optimiser, whose networks compute in `precision`.
+
+        Example:
+            >>> model.precision, model.in_precision("mixed_bfloat16").precision
+            ('float32', 'mixed_bfloat16')
+        """
+        copy = type(self).from_config({**self.get_config(), "precision": precision})
+        copy.set_weights(self.get_weights())
+        return copy
 
     @property
     def dimensions(self) -> int:
@@ -203,6 +235,8 @@ class LikelihoodModel(keras.Model):
     # Keras' door.
 
     def build(self, input_shape=None):
+        for layer in self._flatten_layers(include_self=False):
+            layer.dtype_policy = self.precision if self._takes_precision(layer) else "float32"
         self.log_prob(np.zeros((1, *self.image_shape), np.uint8))
         self.built = True
 
@@ -246,19 +280,27 @@ class LikelihoodModel(keras.Model):
             kwargs.setdefault("batch_size", 64)
         else:
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot shuffle a stream.
-        callbacks = [_StopWhenDiverged(), *(callbacks or [])]
+        callbacks = [StopWhenDiverged(), *(callbacks or [])]
         return super().fit(x, *args, callbacks=callbacks, **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean negative log-likelihood in nats an image; labels are ignored."""
-        return -tf.reduce_mean(y_pred)
+        return share_of_loss(-tf.reduce_mean(y_pred))
+
+    def train_step(self, data):
+        """Keras' step, after which all replicas of a `tf.distribute` strategy are equal."""
+        logs = super().train_step(data)
+        average_moving_moments(self)
+        return logs
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         self._bits_per_dim_tracker.update_state(bits_per_dim(y_pred, self.image_shape))
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "image_shape": list(self.image_shape), "seed": self.seed}
+        config = {**super().get_config(), "image_shape": list(self.image_shape), "seed": self.seed}
+        # Files of float32 models are read by earlier versions, too.
+        return config if self.precision == "float32" else {**config, "precision": self.precision}
 
     def _checked(self, images: Any) -> tf.Tensor:
         if not tf.is_symbolic_tensor(images):
@@ -283,13 +325,14 @@ class LikelihoodModel(keras.Model):
         return shape
 
 
-class _StopWhenDiverged(keras.callbacks.Callback):
+class StopWhenDiverged(keras.callbacks.Callback):
     """Raises as soon as the loss is NaN or infinite: Keras would go on and save worthless weights."""
 
     def on_train_batch_end(self, batch, logs=None):
         loss = (logs or {}).get("loss", 0.0)
         if not math.isfinite(loss):
+            step = int(self.model.optimizer.iterations.numpy())
             raise TrainingDivergedError(
-                f"the loss became {loss} at step {int(self.model.optimizer.iterations)}: lower the learning rate, "
+                f"the loss became {loss} at step {step}: lower the learning rate, "
                 "clip gradients (the default optimiser does), or look at the images"
             )

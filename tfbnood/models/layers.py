@@ -23,14 +23,15 @@ class BatchNormalization(keras.layers.BatchNormalization):
         super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        """In training mode by TensorFlow's fused kernel, which Keras does not use."""
+        """In training mode by TensorFlow's fused kernel, which Keras does not use; moments are float32 always."""
         fits = (
             len(inputs.shape) == 4
             and self.axis in (-1, 3)
             and mask is None
             and self.scale
             and self.center
-            and inputs.dtype == self.variable_dtype == "float32"
+            and self.variable_dtype == "float32"
+            and inputs.dtype in (tf.float32, tf.bfloat16)
             and not self.synchronized
         )
         if not (training and self.trainable and fits):
@@ -92,11 +93,13 @@ class WeightNormConv2D(keras.layers.Layer):
             name="direction",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
             initializer=keras.initializers.HeNormal(seed=self.seed),
+            autocast=False,
         )
         self.gain = self.add_weight(
             name="gain",
             shape=(self.filters,),
             initializer="zeros" if self.zero_gain else "ones",
+            autocast=False,
         )
         self.bias = (
             self.add_weight(name="bias", shape=(self.filters,), initializer="zeros")
@@ -105,7 +108,9 @@ class WeightNormConv2D(keras.layers.Layer):
         )
 
     def call(self, inputs):
+        # The norm in float32 whatever the layer's precision: squares of small weights need its range of digits.
         kernel = self.gain * tf.math.l2_normalize(self.direction, axis=(0, 1, 2))
+        kernel = tf.cast(kernel, inputs.dtype)
         outputs = tf.nn.conv2d(inputs, kernel, strides=1, padding="SAME")
         return outputs if self.bias is None else outputs + self.bias
 

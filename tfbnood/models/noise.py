@@ -8,6 +8,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from tfbnood.models.replicas import fold_in_replica
+
 __all__ = ["Noise", "scoring_noise", "training_noise"]
 
 
@@ -48,6 +50,7 @@ def scoring_noise(seed: int | tf.Tensor) -> Noise:
 
 
 def training_noise(seed: int, step: tf.Tensor) -> Noise:
-    """Noise for one step of `fit`: a function of the model's seed and the optimiser's step."""
+    """Noise for one step of `fit`: a function of the model's seed, the optimiser's step and the replica."""
     # The second word keeps a training step apart from any scoring seed.
-    return Noise(seed=tf.stack([seed, 1 + tf.cast(step, tf.int32)]), fresh=True)
+    words = tf.stack([seed, 1 + tf.cast(step, tf.int32)])
+    return Noise(seed=fold_in_replica(words), fresh=True)

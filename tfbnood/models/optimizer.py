@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfbnood.models.replicas import sum_over_replicas
+
 __all__ = ["Adam"]
 
 
@@ -18,12 +20,12 @@ class Adam(keras.optimizers.Adam):
         0.9
     """
 
-    def apply(self, grads, trainable_variables=None):
+    def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         step = tf.cast(self.iterations, tf.float32) + 1
         # Once per step, and not once per variable.
         self._powers = (tf.pow(self.beta_1, step), tf.pow(self.beta_2, step))
         try:
-            super().apply(grads, trainable_variables)
+            super()._distributed_tf_update_step(distribution, grads_and_vars, learning_rate)
         finally:
             del self._powers
 
@@ -48,7 +50,12 @@ class Adam(keras.optimizers.Adam):
             **{name: tf.cast(value, variable.dtype) for name, value in values.items()},
         )
 
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return list(grads_and_vars)  # `_clip_gradients` has added them up.
+
     def _clip_gradients(self, grads):
+        # First the sum, then its norm: as one replica with all the images would.
+        grads = sum_over_replicas(grads)
         if not self.global_clipnorm:
             return super()._clip_gradients(grads)
         return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]

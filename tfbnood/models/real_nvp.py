@@ -178,7 +178,9 @@ class CouplingNetwork(keras.layers.Layer):
         self.output_conv = WeightNormConv2D(2 * outputs, 1, zero_gain=True, seed=next(seeds))
 
     def build(self, input_shape):
-        self.rescale = self.add_weight(name="rescale", shape=(self.outputs,), initializer="ones")
+        self.rescale = self.add_weight(
+            name="rescale", shape=(self.outputs,), initializer="ones", autocast=False
+        )
 
     def call(self, inputs, training=False):
         hidden = self.input_norm(inputs, training=training)
@@ -188,5 +190,7 @@ class CouplingNetwork(keras.layers.Layer):
             hidden = block(hidden, training=training)
             summed += skip(hidden)
         summed = tf.nn.relu(self.output_norm(summed, training=training))
-        log_scale, shift = tf.split(self.output_conv(summed), 2, axis=-1)
+        # Log-determinants are sums of these: float32 from here on.
+        outputs = tf.cast(self.output_conv(summed), tf.float32)
+        log_scale, shift = tf.split(outputs, 2, axis=-1)
         return self.rescale * tf.tanh(log_scale), shift

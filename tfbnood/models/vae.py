@@ -163,6 +163,7 @@ class VAE(LikelihoodModel):
     def _posterior(self, images: tf.Tensor, training: bool) -> tfd.Normal:
         """q(z | x), independent normals `[n, latents]`."""
         moments = self.inference(images / 127.5 - 1.0, training=training)
+        moments = tf.cast(moments, tf.float32)  # whatever the precision of the network
         mean, log_variance = tf.split(moments, 2, axis=-1)
         log_variance = LOG_VARIANCE_BOUND * tf.tanh(log_variance / LOG_VARIANCE_BOUND)
         return tfd.Normal(mean, tf.exp(0.5 * log_variance))
@@ -174,7 +175,7 @@ class VAE(LikelihoodModel):
     def _logits(self, latents: tf.Tensor, training: bool) -> tf.Tensor:
         """Unnormalised log-probabilities of pixel values, `[n, height, width, channels, 256]`."""
         outputs = self.generator(latents, training=training)
-        return tf.reshape(outputs, (-1, *self.image_shape, LEVELS))
+        return tf.cast(tf.reshape(outputs, (-1, *self.image_shape, LEVELS)), tf.float32)
 
     def _log_likelihood(self, images: tf.Tensor, latents: tf.Tensor, training: bool) -> tf.Tensor:
         """`log p(x | z)`, `[n]`."""

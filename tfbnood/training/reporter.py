@@ -46,7 +46,7 @@ class Reporter(keras.callbacks.Callback):
         self._bar.update()
 
     def on_epoch_end(self, epoch, logs=None):
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.iterations.numpy())
         with self._writer.as_default(step=step):
             for name, value in logs.items():
                 tf.summary.scalar(name, value)

@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from tfbnood._core.files import atomic_path, write_json
+from tfbnood._core.precision import warn_of_precision
 from tfbnood._core.presets import check_size, is_too_large
 from tfbnood._core.presets import preset as named_preset
 from tfbnood._core.provenance import array_sha256, machine, versions
@@ -31,6 +32,7 @@ from tfbnood.errors import TfbnoodError, TrainingDivergedError
 from tfbnood.models import LikelihoodModel
 from tfbnood.models.optimizer import Adam
 from tfbnood.models.registry import model_class
+from tfbnood.training.distributed import LostWorkerError, Replicas, plan_replicas
 from tfbnood.training.reporter import Reporter
 from tfbnood.training.schedule import ConstantThenDecay
 from tfbnood.training.stream import as_tf_data
@@ -49,10 +51,14 @@ def train(
     learning_rate: float = 1e-3,
     seed: int = 0,
     jit: bool = False,
+    precision: str = "float32",
     mutation: float = 0.0,
     any_size: bool = False,
     checkpoint_every: int = 100,
     progress: bool = True,
+    strategy: str | None = None,
+    replicas: int | None = None,
+    sync_moments: bool = False,
 ) -> LikelihoodModel:
     """Trains a preset on a data set, or resumes where an earlier call in the same folder was stopped.
 
@@ -65,23 +71,32 @@ def train(
         preset: a size, e.g. `cpu-grey`.
         steps: optimiser steps in all, those before an interruption included.
         out: the run's folder.
-        batch_size: Defaults to 64, the paper's.
+        batch_size: images in a step of each replica. Defaults to 64, the paper's.
         learning_rate: of Adam, before the decay of `ConstantThenDecay`.
         seed: of weights, noise and the order of images.
         jit: use XLA: a minute to compile, then faster.
+        precision: "mixed_bfloat16" computes the networks' convolutions with bfloat16 numbers, which is faster where the
+            processor has them; elsewhere it warns. The trained model scores in float32 either way. Defaults to
+            "float32".
         mutation: share of the values of every training image that random ones replace: a background model for the
             statistic `likelihood_ratio`.
         any_size: take images of any size. Defaults to False, which warns above 1.5 times the pixels that the preset is
             meant for and refuses more than 4 times as many, except for the presets `paper-*`.
         checkpoint_every: steps between checkpoints.
         progress: show a bar on a terminal, or a line per checkpoint elsewhere.
+        strategy: "mirrored" trains on several devices of this machine, "multiworker" on several machines: the same call
+            on each, with the environment variable TF_CONFIG. The first of them, the chief, writes the files. Defaults
+            to one replica.
+        replicas: of "mirrored". Defaults to one per GPU.
+        sync_moments: normalise with the moments of all replicas' images. Defaults to False: each replica with those of
+            its own `batch_size` images, the size of batch that the method is about.
 
     Returns:
         The trained model, as loaded from `model.keras` by `keras.models.load_model`: without the optimiser.
 
     Raises:
         TfbnoodError: an argument is out of range, the images are too large for the preset, the folder holds something
-            else than this run, another process trains in it, or it cannot be written.
+            else than this run, another process trains in it, or it cannot be written; or another worker has ended.
         TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
 
     Example:
@@ -95,6 +110,11 @@ def train(
         slow = check_size(model, preset, dataset.image_shape, argument="dataset")
         if slow:
             warnings.warn(slow, stacklevel=2)
+    slow = warn_of_precision(precision)
+    if slow:
+        warnings.warn(slow, stacklevel=2)
+    team = plan_replicas(strategy, replicas, sync_moments)
+    _check_team(team, batch_size, len(dataset.train), jit)
     out = pathlib.Path(out)
     settings = {
         "data": dataset.name,
@@ -108,16 +128,22 @@ def train(
         "learning_rate": learning_rate,
         "seed": seed,
         "jit": jit,
+        "precision": precision,
         "mutation": mutation,
+        **team.settings,
     }
+    if not team.is_chief:
+        return _assist(team, dataset, settings, checkpoint_every, progress)
     place = RunFolder(out, "run.json", "run")
-    # Version 0.1.0 had no mutation.
-    with place.resume(settings, defaults={"mutation": 0.0}) as earlier:
+    # Version 0.1.0 had no mutation, no precision and no replicas.
+    defaults = {"mutation": 0.0, "precision": "float32", **Replicas().settings}
+    with place.resume(settings, defaults=defaults) as earlier:
         run = {"command": "", **settings, **earlier}
-        return _train(dataset, settings, run, out, checkpoint_every, progress)
+        return _train(team, dataset, settings, run, out, checkpoint_every, progress)
 
 
 def _train(
+    team: Replicas,
     dataset: Dataset,
     settings: dict[str, Any],
     run: dict[str, Any],
@@ -127,9 +153,10 @@ def _train(
 ) -> LikelihoodModel:
     # In a thread of its own, where Keras counts names from the start, as in a new process: the order in which
     # TensorFlow's graph optimiser adds numbers up depends on the names of layers.
+    team.connect({**settings, "checkpoint_every": checkpoint_every}, progress=progress)
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        network = thread.submit(_restore, out, settings).result()
-    step = int(network.optimizer.iterations)
+        network = thread.submit(_restore, team, out, settings).result()
+    step = int(network.optimizer.iterations.numpy())
     run.update(
         command=_command(settings, out),
         checkpoint_every=checkpoint_every,
@@ -139,7 +166,7 @@ def _train(
     )
     write_json(out / "run.json", run)
     if step < settings["steps"]:
-        _fit(network, dataset.train, run, out, progress)
+        _fit(team, network, dataset.train, run, out, progress)
     trained = _without_optimizer(network)
     with atomic_path(out / "model.keras") as path:
         trained.save(path)
@@ -148,7 +175,25 @@ def _train(
     return trained
 
 
+def _assist(
+    team: Replicas,
+    dataset: Dataset,
+    settings: dict[str, Any],
+    checkpoint_every: int,
+    progress: bool,
+) -> LikelihoodModel:
+    """Trains along with the chief, on another machine: the same steps, and no files."""
+    team.connect({**settings, "checkpoint_every": checkpoint_every}, progress=progress)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        network = thread.submit(_restore, team, None, settings).result()
+    fit = team.fitter(network, dataset.train, settings)
+    for count in _counts(network, settings["steps"], checkpoint_every):
+        fit(count, [])
+    return _without_optimizer(network)
+
+
 def _fit(
+    team: Replicas,
     network: LikelihoodModel,
     images: np.ndarray,
     run: dict[str, Any],
@@ -156,7 +201,7 @@ def _fit(
     progress: bool,
 ) -> None:
     steps, every = run["steps"], run["checkpoint_every"]
-    step = int(network.optimizer.iterations)
+    step = int(network.optimizer.iterations.numpy())
     began, seconds_before = time.monotonic(), run.get("seconds", 0.0)
 
     def save() -> None:
@@ -166,23 +211,40 @@ def _fit(
             run["seconds"] = round(seconds_before + time.monotonic() - began, 1)
             write_json(out / "run.json", run)
 
+    fit = (
+        _fitter(network, images, run)
+        if team.strategy is None
+        else team.fitter(network, images, run)
+    )
     with Reporter(step, steps, out / "logs", progress) as reporter:
-        while step < steps:
+        for count in _counts(network, steps, every):
             try:
-                network.fit(
-                    as_tf_data(images, run, step),
-                    steps_per_epoch=min(every - step % every, steps - step),
-                    verbose=0,
-                    callbacks=[reporter],
-                )
-            except TrainingDivergedError:
+                fit(count, [reporter])
+            except (TrainingDivergedError, LostWorkerError):
                 raise  # The weights are worthless: the checkpoint before them stays.
             except BaseException:
                 # Ctrl-C above all, which Python delivers between two steps: every finished step is kept.
                 save()
                 raise
             save()
-            step = int(network.optimizer.iterations)
+
+
+def _counts(network: LikelihoodModel, steps: int, every: int) -> Iterator[int]:
+    """How many steps to train to each next checkpoint."""
+    while (step := int(network.optimizer.iterations.numpy())) < steps:
+        yield min(every - step % every, steps - step)
+
+
+def _fitter(
+    network: LikelihoodModel, images: np.ndarray, run: dict[str, Any]
+) -> Callable[[int, Sequence[keras.callbacks.Callback]], None]:
+    """What `Replicas.fitter` is, for one replica, by Keras."""
+
+    def fit(steps: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        data = as_tf_data(images, run, int(network.optimizer.iterations.numpy()))
+        network.fit(data, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+
+    return fit
 
 
 @contextlib.contextmanager
@@ -224,21 +286,55 @@ def _check_arguments(
         raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
 
 
-def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
-    checkpoint = out / "checkpoint.keras"
-    if checkpoint.exists():
-        try:
-            return keras.models.load_model(checkpoint)
-        except Exception as error:  # Keras raises many kinds for a damaged archive.
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise TfbnoodError(
-                f"{checkpoint} cannot be loaded ({reason}); remove it to start again"
-            ) from None
+def _check_team(team: Replicas, batch_size: int, images: int, jit: bool) -> None:
+    if team.strategy is None:
+        return
+    if jit:
+        raise TfbnoodError(f"jit must go without a strategy. Received: strategy={team.strategy!r}")
+    if team.count * batch_size > images:
+        raise TfbnoodError(
+            f"batch_size times the replicas must be at most the {images} training images. "
+            f"Received: {team.count} · {batch_size}"
+        )
+
+
+def _restore(team: Replicas, out: pathlib.Path | None, settings: dict[str, Any]) -> LikelihoodModel:
+    """The network in the state of the checkpoint in `out`, or a new one."""
+
+    def load(network: LikelihoodModel) -> None:
+        if checkpoint is not None:
+            with _loading(checkpoint):
+                network.load_weights(checkpoint)
+
+    checkpoint = None if out is None else out / "checkpoint.keras"
+    if checkpoint is not None and not checkpoint.exists():
+        checkpoint = None
+    if team.strategy is not None:
+        return team.build(lambda: _new(settings), load)
+    if checkpoint is None:
+        return _new(settings)
+    with _loading(checkpoint):
+        return keras.models.load_model(checkpoint)
+
+
+@contextlib.contextmanager
+def _loading(checkpoint: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # Keras raises many kinds for a damaged archive.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TfbnoodError(
+            f"{checkpoint} cannot be loaded ({reason}); remove it to start again"
+        ) from None
+
+
+def _new(settings: dict[str, Any]) -> LikelihoodModel:
     network = model_class(settings["model"]).from_preset(
         settings["preset"],
         tuple(settings["image_shape"]),
         seed=settings["seed"],
         any_size=True,  # `train` has warned already.
+        precision=settings["precision"],
     )
     network.compile(
         Adam(
@@ -250,10 +346,11 @@ def _restore(out: pathlib.Path, settings: dict[str, Any]) -> LikelihoodModel:
 
 
 def _without_optimizer(network: LikelihoodModel) -> LikelihoodModel:
-    """A copy to hand on: a third of the size, and it loads where only `tfbnood.models` is imported."""
-    copy = type(network).from_config(network.get_config())
-    copy.set_weights(network.get_weights())
-    return copy
+    """A copy to hand on: a third of the size, and it loads where only `tfbnood.models` is imported.
+
+    In float32 whatever it was trained in: scores are then the same on every processor, and in every export.
+    """
+    return network.in_precision("float32")
 
 
 def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
@@ -263,6 +360,12 @@ def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
     names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "mutation")
     words = [w for name in names for w in (f"--{name.replace('_', '-')}", str(settings[name]))]
     words += ["--jit" if settings["jit"] else "--no-jit", "--out", str(out)]
+    if settings["precision"] != "float32":
+        words += ["--precision", settings["precision"]]
+    if settings["strategy"] is not None:
+        words += ["--strategy", settings["strategy"]]
+        words += ["--replicas", str(settings["replicas"])] * (settings["strategy"] == "mirrored")
+        words += ["--sync-moments"] * settings["sync_moments"]
     if is_too_large(settings["model"], settings["preset"], settings["image_shape"]):
         words.append("--any-size")
     return shlex.join(["tfbnood", "train", *words])
@@ -275,6 +378,7 @@ def _result(network: LikelihoodModel, dataset: Dataset, most: int = 1000) -> dic
     return {
         "split": split,
         "images": len(images),
+        "precision": network.precision,
         "bits_per_dim_evaluation_mode": float(network.bits_per_dim(images).mean()),
         "bits_per_dim_training_mode": float(network.bits_per_dim(images, training=True).mean()),
     }
