@@ -18,9 +18,9 @@ import keras
 import keras_tuner
 import numpy as np
 import pytest
-import tensorflow as tf
 from brought import PlainModel, trained_brought_model
 from faults import fill, make_read_only, mounted
+from toys import EagerToy as Toy
 
 from tfbnood import tuning
 from tfbnood._core.files import write_json
@@ -31,7 +31,7 @@ from tfbnood.data.pools import mix
 from tfbnood.data.pseudo import pseudo_outliers
 from tfbnood.errors import DataError, StatisticError, TfbnoodError
 from tfbnood.metrics import auroc
-from tfbnood.models import LikelihoodModel, registry
+from tfbnood.models import registry
 from tfbnood.saving import load_model
 from tfbnood.statistics.registry import get
 from tfbnood.tuning import run as tuning_run
@@ -42,42 +42,6 @@ from tfbnood.tuning.run import _preset_for, ranking_table, split, tune
 from tfbnood.tuning.trials import HyperModel
 
 REAL = {"model": "vae", "preset": "tiny", "trials": 2, "epochs": 2, "seed": 4}
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Toy(LikelihoodModel):
-    """Takes the sizes of a VAE and needs no compilation: a Gaussian around a prediction from the row above."""
-
-    preset_family = "vae"
-
-    def __init__(self, image_shape, *, channels, latents, bottleneck, head, seed=0, **kwargs):
-        super().__init__(image_shape, seed=seed, **kwargs)
-        self.sizes = {
-            "channels": channels,
-            "latents": latents,
-            "bottleneck": bottleneck,
-            "head": head,
-        }
-        self.norm = keras.layers.BatchNormalization()
-        self.conv = keras.layers.Conv2D(
-            1, 3, padding="same", kernel_initializer=keras.initializers.GlorotUniform(seed)
-        )
-        self.build()
-
-    def _log_prob(self, images, training, noise):
-        above = tf.pad(images[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0))) / 64
-        errors = images / 64 - self.conv(self.norm(above, training=training))
-        return tf.reduce_sum(-0.5 * errors**2 - math.log(64) - 0.9189, axis=(1, 2, 3))
-
-    def compile(self, *args, **kwargs):
-        # To compile a step takes longer than a few of them.
-        super().compile(*args, **{**kwargs, "run_eagerly": True})
-
-    def _sample(self, count, temperature, seed):
-        return tf.zeros((count, *self.image_shape))
-
-    def get_config(self):
-        return {**super().get_config(), **self.sizes}
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +224,7 @@ def test_hyperband_continues_the_best_of_the_models_it_trained_shortly(toy, monk
 def test_time_over_stops_within_a_trial_and_the_same_call_resumes(toy, monkeypatch, tmp_path):
     whole = toy("whole", epochs=3)
     answers = iter([False, False, False, False, True])  # once before a trial, then after epochs
-    monkeypatch.setattr(tuning_search.Search, "_out_of_time", lambda search: next(answers))
+    monkeypatch.setattr(tuning_search.Search, "out_of_time", lambda search: next(answers))
     stopped = toy("stopped", epochs=3, max_minutes=9)
     assert (len(stopped.trials), stopped.finished) == (1, False)
     assert (tmp_path / "stopped" / "best" / "model.keras").exists()

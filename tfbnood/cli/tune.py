@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from typing import Any
 
 from tfbnood._core.presets import check_size, default_preset
+from tfbnood._core.tuner_process import read_tuner_process
 from tfbnood.cli import checks, options, values
 
 __all__ = ["add", "run"]
@@ -76,6 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Searches, and prints the trials and the next command."""
     checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
     checks.check_out(arguments.out)
+    process = read_tuner_process(os.environ)
     from tfbnood.data.sets import load
 
     dataset = load(arguments.data, data_dir=arguments.data_dir)
@@ -101,6 +104,10 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         any_size=True,
     )
+    if process is not None and not process.is_chief:
+        numbers = ", ".join(str(trial.number) for trial in found.trials)
+        print(f"{process.tuner_id} ran trials: {numbers or 'none'}; the chief reports them")
+        return
     print(found)
     calibrate = ["tfbnood", "calibrate", f"{arguments.out}/best", "--out", "DETECTOR"]
     if arguments.choose_statistic:

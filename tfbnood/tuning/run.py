@@ -9,11 +9,12 @@ import dataclasses
 import importlib.metadata
 import json
 import math
+import os
 import pathlib
 import shlex
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tfbnood._core.presets import default_preset as _preset_for
 from tfbnood._core.provenance import array_sha256, machine, versions
 from tfbnood._core.runs import RunFolder
 from tfbnood._core.tables import aligned
+from tfbnood._core.tuner_process import TunerProcess, read_tuner_process
 from tfbnood.data.sets import Dataset
 from tfbnood.errors import DataError, TfbnoodError
 from tfbnood.saving import load_model
@@ -111,6 +113,10 @@ def tune(
     Writes `tuning.json` (settings, versions, every trial), `best/` (the best model so far as a folder like those of
     `tfbnood train`, ready for `tfbnood calibrate`) and `trials/` (models that are still needed) into `out`.
 
+    Several processes search together by keras-tuner's variables KERASTUNER_TUNER_ID, KERASTUNER_ORACLE_IP and
+    KERASTUNER_ORACLE_PORT: a chief, which writes the files, and workers, whose result has their own trials. All share
+    the folder `out`.
+
     Args:
         dataset: from `tfbnood.data`.
         model: `realnvp`, `vae` or `pixelcnn`.
@@ -119,7 +125,8 @@ def tune(
             `cpu-colour`, `cpu-grey`, or `tiny` for grey images of at most 16 pixels a side.
         trials: to run in all.
         max_minutes: stop at the end of the epoch after which as many minutes have passed, but not before one trial is
-            completed. The same call again resumes, with as many minutes again. Defaults to no limit.
+            completed. The same call again resumes, with as many minutes again. A chief lets running trials end.
+            Defaults to no limit.
         method: "random" (default), "hyperband", which trains many models for few epochs and continues the best of
             them, or "bayesian", a quarter of whose trials are random.
         objective: "val_bits_per_dim" (default), bits per dimension in evaluation mode, to be low; or "pseudo_auroc", to
@@ -185,10 +192,33 @@ def tune(
     }
     deadline = math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes
     place = RunFolder(out, "tuning.json", "search", within="settings")
+    process = read_tuner_process(os.environ)
+    if process is not None and not process.is_chief:
+        return _assist(study, settings, place, process, progress)
     with place.resume(settings) as earlier:
         done = _trials(place, earlier)
-        finished = Search(study, settings, about, out, done, deadline, progress).run()
+        search = Search(study, settings, about, out, done, deadline, progress)
+        if process is None:
+            finished = search.run()
+        else:
+            from tfbnood.tuning.parallel import lead, read_events
+
+            search.events.extend(_read(place, read_events, earlier))
+            finished = search.run(lambda search, oracle: lead(search, oracle, process))
     return Tuning(out, objective, tuple(done), finished)
+
+
+def _assist(
+    study: Study,
+    settings: dict[str, Any],
+    place: RunFolder,
+    process: TunerProcess,
+    progress: bool,
+) -> Tuning:
+    from tfbnood.tuning.parallel import assist
+
+    own, content = assist(study, settings, place, process, progress=progress)
+    return Tuning(place.folder, study.objective, tuple(own), content.get("finished", False))
 
 
 def split(images: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -272,8 +302,14 @@ def _check_arguments(
 
 def _trials(place: RunFolder, earlier: dict[str, Any]) -> list[Trial]:
     """The trials that are done already."""
+    return _read(place, lambda found: [Trial(**one) for one in found["trials"]], earlier)
+
+
+def _read(
+    place: RunFolder, read: Callable[[dict[str, Any]], list], earlier: dict[str, Any]
+) -> list:
     try:
-        return [Trial(**one) for one in earlier["trials"]] if earlier else []
+        return read(earlier) if earlier else []
     except (LookupError, TypeError) as error:
         raise place.damaged(error) from None
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from tfbnood.errors import TfbnoodError
 from tfbnood.saving import load_model
 from tfbnood.tuning.trials import OBJECTIVES, Study, Trial, run_trial
 
-__all__ = ["METHODS", "Search", "ranked"]
+__all__ = ["METHODS", "Search", "budget", "quiet", "ranked", "tell"]
 
 METHODS = ("random", "hyperband", "bayesian")
 """How the next trial is chosen: keras-tuner's RandomSearch, Hyperband and BayesianOptimization."""
@@ -50,9 +50,11 @@ class Search:
         settings: what the results depend on, JSON-safe.
         about: what else the files should say: command, source of the images, versions, machine.
         out: folder of the files.
-        done: the trials so far; grows.
+        done: the trials so far, by number; grows.
         deadline: of `time.monotonic`.
         progress: a line per trial on standard error.
+        events: what the chief of several processes has done so far, `["start", number, process]` and
+            `["end", number]`; grows.
     """
 
     study: Study
@@ -62,16 +64,22 @@ class Search:
     done: list[Trial]
     deadline: float
     progress: bool
+    events: list[list[Any]] = dataclasses.field(default_factory=list)
 
-    def run(self) -> bool:
-        """Runs trials until there are enough of them or the time limit is reached; returns whether there are enough."""
-        self._write(finished=False)
+    def run(self, lead: Callable[["Search", Any], bool] | None = None) -> bool:
+        """Runs trials until there are enough of them or the time limit is reached; returns whether there are enough.
+
+        Args:
+            lead: lets other processes run them, given this search and the oracle. Defaults to running them here.
+        """
+        self.write(finished=False)
         if self.done:
-            self._say(f"resuming after {len(self.done)} of {self.settings['trials']} trials")
+            self.say(f"resuming after {len(self.done)} of {self.settings['trials']} trials")
         # keras-tuner's own files, which nothing is read from again.
-        with writing("the temporary folder"), tempfile.TemporaryDirectory() as scratch, _quiet():
-            finished = self._run(_oracle(self.study, self.settings, scratch))
-        self._write(finished)
+        with writing("the temporary folder"), tempfile.TemporaryDirectory() as scratch, quiet():
+            oracle = _oracle(self.study, self.settings, scratch)
+            finished = self._run(oracle) if lead is None else lead(self, oracle)
+        self.write(finished)
         if self.best is None:
             raise TfbnoodError(
                 f"all {len(self.done)} trials failed; the last one: {self.done[-1].error}"
@@ -81,28 +89,38 @@ class Search:
     def _run(self, oracle: Any) -> bool:
         while True:
             number = len(oracle.trials) + 1
-            if number > len(self.done) and self._out_of_time():
+            trial = self.find(number)
+            if trial is None and self.out_of_time():
                 return False
             with threadpool_limits(1):  # Matrices of a few rows: with more threads far slower.
                 asked = oracle.create_trial("tuner")
             if asked.status != "RUNNING":
                 return True
-            hp = asked.hyperparameters
-            if number > len(self.done):
+            if trial is None:
+                hp = asked.hyperparameters
                 trial = run_trial(
                     self.study,
                     number,
                     hp,
-                    out_of_time=self._out_of_time,
+                    out_of_time=self.out_of_time,
                     progress=self.progress,
-                    **_budget(hp.values),
+                    **budget(hp.values),
                 )
                 if trial is None:
                     return False
-                self.done.append(trial)
-                self._write(finished=False)
-                self._say(self._progress_line())
-            _tell(oracle, asked, self.done[number - 1], self.study.objective)
+                self.record(trial)
+            tell(oracle, asked, trial, self.study.objective)
+
+    def find(self, number: int) -> Trial | None:
+        """The trial of a number, if it is done."""
+        return next((trial for trial in self.done if trial.number == number), None)
+
+    def record(self, trial: Trial) -> None:
+        """Writes down what came of a trial."""
+        self.done.append(trial)
+        self.done.sort(key=lambda one: one.number)
+        self.write(finished=False)
+        self.say(self._progress_line(trial))
 
     @property
     def best(self) -> Trial | None:
@@ -111,10 +129,12 @@ class Search:
             (one for one in ranked(self.done, self.study.objective) if one.value is not None), None
         )
 
-    def _out_of_time(self) -> bool:
+    def out_of_time(self) -> bool:
+        """Whether the time limit is reached and there is something to show."""
         return time.monotonic() > self.deadline and self.best is not None
 
-    def _write(self, finished: bool) -> None:
+    def write(self, finished: bool) -> None:
+        """Writes the files, and removes models that nobody needs any more."""
         best = self.best
         write_json(
             self.out / "tuning.json",
@@ -124,16 +144,16 @@ class Search:
                 "finished": finished,
                 "best": None if best is None else best.number,
                 "trials": [dataclasses.asdict(trial) for trial in self.done],
+                **({"events": self.events} if self.events else {}),
             },
         )
         if best is not None:
             self._write_best(best)
         if self.settings["method"] != "hyperband":  # That may continue any of the models.
-            needed = [self.study.checkpoint(len(self.done) + 1)]
-            needed += [] if best is None else [self.study.checkpoint(best.number)]
             with writing(self.study.folder):
-                for path in set(self.study.folder.glob("*.keras")).difference(needed):
-                    path.unlink()
+                for trial in self.done:
+                    if trial != best:
+                        self.study.checkpoint(trial.number).unlink(missing_ok=True)
 
     def _write_best(self, best: Trial) -> None:
         """Makes `best/` a folder like those of `tfbnood train`."""
@@ -176,8 +196,8 @@ class Search:
             },
         )
 
-    def _progress_line(self) -> str:
-        trials, trial, best = self.settings["trials"], self.done[-1], self.best
+    def _progress_line(self, trial: Trial) -> str:
+        trials, best = self.settings["trials"], self.best
         text = f"trial {trial.number}/{trials}: "
         if trial.value is None:
             text += f"failed: {trial.error}"
@@ -186,13 +206,14 @@ class Search:
         if best is not None:
             text += f" (best {best.value:.4g}, trial {best.number})"
         text += f"; {trial.seconds:.0f} s"
-        if trial.number == trials:
+        if len(self.done) == trials:
             return text
         mean = sum(one.seconds for one in self.done) / len(self.done)
-        left = min(mean * (trials - trial.number), max(0.0, self.deadline - time.monotonic()))
+        left = min(mean * (trials - len(self.done)), max(0.0, self.deadline - time.monotonic()))
         return f"{text}; about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """A line on standard error."""
         if self.progress:
             print(text, file=sys.stderr, flush=True)
 
@@ -229,7 +250,7 @@ def _oracle(study: Study, settings: dict[str, Any], scratch: str) -> Any:
     return oracle
 
 
-def _budget(values: dict[str, Any]) -> dict[str, Any]:
+def budget(values: dict[str, Any]) -> dict[str, Any]:
     """The epochs and the trial to continue that Hyperband asks for; nothing for the other methods."""
     if "tuner/epochs" not in values:
         return {}
@@ -241,7 +262,8 @@ def _budget(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tell(oracle: Any, asked: Any, trial: Trial, objective: str) -> None:
+def tell(oracle: Any, asked: Any, trial: Trial, objective: str) -> None:
+    """Lets keras-tuner know what came of a trial."""
     # After a restart on another machine the last digits of what it asks for may differ from what was run.
     asked.hyperparameters.values.update(trial.hyperparameters)
     if trial.value is not None:
@@ -251,7 +273,7 @@ def _tell(oracle: Any, asked: Any, trial: Trial, objective: str) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps back what is not of the user's making."""
 
     def is_news(record: logging.LogRecord) -> bool:
