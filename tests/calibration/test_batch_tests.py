@@ -7,12 +7,15 @@ from scipy import stats
 from tfbnood.calibration.batch_tests import (
     BATCH_TESTS,
     batch_p_value,
+    batch_p_value_within,
+    contributions,
     fisher,
     higher_criticism,
     kolmogorov_smirnov,
     simes,
 )
 from tfbnood.calibration.conformal import conformal_p_values
+from tfbnood.errors import DataError
 
 P_VALUES = np.sort(np.random.RandomState(0).uniform(size=(5, 30)), axis=1)
 
@@ -65,3 +68,69 @@ def test_a_batch_of_one_is_its_conformal_p_value():
     assert batch_p_value(score, calibration, "simes", permutations=20_000) == pytest.approx(
         expected, abs=0.01
     )
+
+
+@pytest.mark.parametrize("test", BATCH_TESTS)
+def test_with_one_cluster_it_is_the_test_without(test):
+    random = np.random.RandomState(4)
+    for shift in (0, 0.5, 1):
+        batch, null = random.normal(shift, size=30), random.normal(size=200)
+        whole = batch_p_value(batch, null, test, permutations=4999)
+        within = batch_p_value_within(batch, np.zeros(30, int), [null], test, permutations=4999)
+        assert within == pytest.approx(whole, abs=0.03)
+
+
+@pytest.mark.parametrize("test", BATCH_TESTS)
+@pytest.mark.parametrize("counts", [(20, 20, 0), (0, 0, 40), (1, 5, 34)])
+def test_any_mix_of_clusters_has_uniform_p_values(test, counts):
+    """Scores of the third cluster are much higher, as those of one class can be: without clusters all are flagged."""
+    random = np.random.RandomState(5)
+    clusters, shifts, sizes = np.repeat([0, 1, 2], counts), np.array([0.0, 0.3, 2.0]), (80, 150, 60)
+    within, pooled = [], []
+    for _ in range(300):
+        nulls = [random.normal(shift, size=size) for shift, size in zip(shifts, sizes, strict=True)]
+        batch = random.normal(shifts[clusters])
+        within.append(batch_p_value_within(batch, clusters, nulls, test))
+        pooled.append(batch_p_value(batch, np.concatenate(nulls), test))
+    for level in (0.05, 0.2, 0.5):
+        assert np.mean(np.array(within) <= level) <= level + 3 * np.sqrt(level * (1 - level) / 300)
+    assert np.mean(np.array(within) <= 0.5) > 0.25
+    if counts[2] == 40 and test != "simes":
+        assert np.mean(np.array(pooled) <= 0.05) > 0.9
+
+
+@pytest.mark.parametrize("test", BATCH_TESTS)
+def test_within_clusters_contaminated_batches_are_found(test):
+    random = np.random.RandomState(6)
+    nulls = [random.normal(shift, size=200) for shift in (0, 3)]
+    clusters = random.randint(0, 2, 64)
+    batch = random.normal(3.0 * clusters)
+    batch[:16] += 4
+    assert batch_p_value_within(batch, clusters, nulls, test) <= 0.01
+
+
+def test_random_subsets_are_uniform():
+    from tfbnood.calibration.batch_tests import _subsets
+
+    drawn = _subsets(np.random.RandomState(0), 60_000, 3, 6)
+    found, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(found) == 20
+    assert stats.chisquare(counts).pvalue > 0.001
+
+
+@pytest.mark.parametrize("test", BATCH_TESTS)
+def test_contributions_are_what_the_value_loses_when_an_image_is_ordinary(test):
+    p_values = np.random.RandomState(7).permutation(np.r_[np.linspace(0.01, 1, 30), [0.002] * 8])
+    found = contributions(p_values, test)
+    whole = BATCH_TESTS[test](np.sort(p_values))
+    for row, value in enumerate(found):
+        changed = np.sort(np.where(np.arange(len(p_values)) == row, 0.5, p_values))
+        expected = max(0, whole - BATCH_TESTS[test](changed)) if p_values[row] < 0.5 else 0
+        assert value == pytest.approx(expected)
+    assert (found[p_values == 0.002] > 0).all()
+    assert (found[p_values > 0.6] == 0).all()
+
+
+def test_batches_and_clusters_of_other_lengths_are_refused():
+    with pytest.raises(DataError, match="Received: 3 and 2"):
+        batch_p_value_within(np.ones(3), np.zeros(2, int), [np.ones(9)], "simes")

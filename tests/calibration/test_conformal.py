@@ -82,7 +82,7 @@ def test_a_false_discovery_rate_outside_0_1_is_refused(fdr):
 
 def test_a_false_alarm_rate_that_cannot_be_resolved_is_refused():
     check_false_alarm_rate(1 / 100, np.zeros(99))
-    with pytest.raises(DataError, match=r"at least 1/\(n \+ 1\) = 0.01 with n=98"):
+    with pytest.raises(DataError, match=r"at least 1/\(n \+ 1\) = 0.0101 with n=98"):
         check_false_alarm_rate(0.01, np.zeros(98))
     with pytest.raises(DataError, match=r"fpr must lie in \(0, 1\)"):
         check_false_alarm_rate(0.0, np.zeros(98))

@@ -240,7 +240,7 @@ def test_likelihood_statistics_are_their_formulas(models, digits):
     np.testing.assert_array_equal(t_perm.score(images), np.abs(ranks - 50))
 
     members = np.stack([frozen_log_prob(m)(images, False).numpy() for m in models["waic"]])
-    expected = -members.mean(axis=0) + (members[0] - members[1]) ** 2 / 4
+    expected = -members.mean(axis=0) + (members[0] - members[1]) ** 2 / 2
     np.testing.assert_allclose(fitted("waic", models, digits).score(images), expected, rtol=1e-4)
 
     expected = members[1] - members[0]

@@ -1,5 +1,6 @@
 """From scores to p-values and decisions."""
 
+from tfbnood.calibration.clusters import Clusters
 from tfbnood.calibration.conformal import (
     Calibration,
     benjamini_hochberg,
@@ -7,9 +8,12 @@ from tfbnood.calibration.conformal import (
     check_false_alarm_rate,
     conformal_p_values,
 )
+from tfbnood.calibration.mondrian import Mondrian
 
 __all__ = [
     "Calibration",
+    "Clusters",
+    "Mondrian",
     "benjamini_hochberg",
     "calibrate",
     "check_false_alarm_rate",

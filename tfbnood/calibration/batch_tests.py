@@ -2,26 +2,32 @@
 
 Each test is a function of sorted conformal p-values `[…, n]`; higher means more out-of-distribution. Its null is that
 of random groups of calibration and test images taken together: a permutation test, exact for any calibration set.
+Within clusters, images are exchanged with calibration images of their own cluster only: exact whatever the shares of
+the clusters in the batch.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
-from tfbnood.errors import StatisticError
+from tfbnood.errors import DataError, StatisticError
 
 __all__ = [
     "BATCH_TESTS",
     "batch_p_value",
+    "batch_p_value_within",
     "check_batch_test",
+    "contributions",
     "default_batch_test",
     "fisher",
     "higher_criticism",
     "kolmogorov_smirnov",
     "simes",
 ]
+
+_MOST_ROWS = 256  # images of a batch whose share in the evidence is computed
 
 
 def batch_p_value(
@@ -39,11 +45,49 @@ def batch_p_value(
         >>> batch_p_value(np.arange(100.0, 120.0), np.arange(100.0), "simes")
         0.001
     """
-    # Rank 0 is the highest score; ties count against the alarm.
-    pooled = np.sort(np.concatenate([scores, calibration]))
-    ranks = len(pooled) - 1 - np.searchsorted(pooled, np.sort(scores)[::-1], side="left")
+    ranks = _ranks(np.sort(scores)[::-1], calibration)
     observed = BATCH_TESTS[test](_p_values(ranks, len(calibration)))
     null = _null(test, len(scores), len(calibration), permutations)
+    return float((1 + (null >= observed).sum()) / (permutations + 1))
+
+
+def batch_p_value_within(
+    scores: np.ndarray,
+    clusters: np.ndarray,
+    calibration: Sequence[np.ndarray],
+    test: str,
+    *,
+    permutations: int = 999,
+) -> float:
+    """P-value of "within each cluster these images come from where the calibration images do".
+
+    The clusters' shares in the batch may be any: the null is that of batches with the same shares.
+
+    Args:
+        scores: `[n]`, of the batch's images; higher means more out-of-distribution.
+        clusters: `[n]`, of the same images, integers from 0.
+        calibration: by cluster, `[m]` scores of held-out in-distribution images.
+        test: a name of `BATCH_TESTS`.
+        permutations: random groups to compare with; no p-value lies below `1 / (permutations + 1)`.
+
+    Example:
+        >>> low, high = np.arange(100.0), np.arange(1000.0, 1100.0)
+        >>> scores, clusters = np.arange(1020.0, 1080.0, 6), np.ones(10, int)  # ordinary in their cluster
+        >>> batch_p_value_within(scores, clusters, [low, high], "simes") > 0.2
+        True
+    """
+    if len(scores) != len(clusters) or not len(scores):
+        raise DataError(
+            f"scores and clusters must be of the same images, at least one. Received: {len(scores)} and {len(clusters)}"
+        )
+    counts = np.bincount(clusters, minlength=len(calibration))
+    parts = []
+    for cluster in np.flatnonzero(counts).tolist():
+        own = np.sort(scores[clusters == cluster])[::-1]
+        parts.append(_p_values(_ranks(own, calibration[cluster]), len(calibration[cluster])))
+    observed = BATCH_TESTS[test](np.sort(np.concatenate(parts)))
+    sizes = tuple(len(one) for one in calibration)
+    null = BATCH_TESTS[test](_groups_within(tuple(counts.tolist()), sizes, permutations))
     return float((1 + (null >= observed).sum()) / (permutations + 1))
 
 
@@ -53,6 +97,55 @@ def _null(test: str, count: int, calibration: int, permutations: int) -> np.ndar
     random = np.random.RandomState(0)
     groups = (np.sort(random.permutation(count + calibration)[:count]) for _ in range(permutations))
     return np.array([BATCH_TESTS[test](_p_values(group, calibration)) for group in groups])
+
+
+@functools.lru_cache(maxsize=8)
+def _groups_within(
+    counts: tuple[int, ...], calibration: tuple[int, ...], permutations: int
+) -> np.ndarray:
+    """Sorted p-values of random groups with so many images of each cluster, among so many calibration images of each,
+    `[permutations, n]`: the same for all scores and tests.
+    """
+    random = np.random.RandomState(0)
+    parts = [
+        _p_values(_subsets(random, permutations, count, count + of), of)
+        for count, of in zip(counts, calibration, strict=True)
+        if count
+    ]
+    return np.sort(np.concatenate(parts, axis=1), axis=1)
+
+
+def _subsets(random: np.random.RandomState, draws: int, size: int, pool: int) -> np.ndarray:
+    """Random subsets of `0 … pool − 1`, sorted, `[draws, size]`: Floyd's algorithm, for all draws at once."""
+    chosen = np.empty((draws, size), np.int64)
+    for index, last in enumerate(range(pool - size, pool)):
+        drawn = random.randint(0, last + 1, draws)
+        taken = (chosen[:, :index] == drawn[:, None]).any(axis=1)
+        chosen[:, index] = np.where(taken, last, drawn)
+    return np.sort(chosen, axis=1)
+
+
+def contributions(p_values: np.ndarray, test: str) -> np.ndarray:
+    """How much the value of a test would fall if an image were ordinary, with a p-value of ½, `[n]`.
+
+    Of more than 256 images, those with the smallest p-values are looked at, and the others have 0.
+
+    Args:
+        p_values: `[n]`, of the batch's images in their order.
+        test: a name of `BATCH_TESTS`.
+
+    Example:
+        >>> contributions(np.array([0.5, 0.01, 0.9]), "fisher").round(2)
+        array([0.  , 7.82, 0.  ])
+    """
+    function = BATCH_TESTS[test]
+    rows = np.argsort(p_values, kind="stable")[:_MOST_ROWS]
+    rows = rows[p_values[rows] < 0.5]
+    ordinary = np.tile(p_values, (len(rows), 1))
+    ordinary[np.arange(len(rows)), rows] = 0.5
+    found = np.zeros(len(p_values))
+    found[rows] = function(np.sort(p_values)) - function(np.sort(ordinary, axis=1))
+    return np.maximum(found, 0)
 
 
 def default_batch_test(scope: str, count: int) -> str:
@@ -82,6 +175,12 @@ def check_batch_test(test: str, scope: str) -> None:
         raise StatisticError(
             f'method must be one of {", ".join(known)} for a statistic of scope "{scope}". Received: method={test!r}'
         )
+
+
+def _ranks(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
+    """Ranks of falling scores in the pool; rank 0 is the highest score, and ties count against the alarm."""
+    pooled = np.sort(np.concatenate([scores, calibration]))
+    return len(pooled) - 1 - np.searchsorted(pooled, scores, side="left")
 
 
 def _p_values(ranks: np.ndarray, calibration: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from tfbnood._core.cards import card
 from tfbnood._core.progress import bar
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.statistics.base import Statistic
+
+if TYPE_CHECKING:
+    from tfbnood.calibration.mondrian import Mondrian
 
 __all__ = [
     "Calibration",
@@ -68,7 +71,7 @@ def check_false_alarm_rate(fpr: float, calibration: np.ndarray) -> None:
         raise DataError(f"fpr must lie in (0, 1). Received: fpr={fpr}")
     if fpr < least:
         raise DataError(
-            f"fpr must be at least 1/(n + 1) = {least:.2g} with n={len(calibration)} calibration scores; "
+            f"fpr must be at least 1/(n + 1) = {least:.4g} with n={len(calibration)} calibration scores; "
             f"calibrate on more images. Received: fpr={fpr}"
         )
 
@@ -101,6 +104,7 @@ class Calibration:
             has the size 1 only.
         batch_scores: by group size, sorted mean scores of whole requests; empty for a statistic of scope "image", whose
             single scores tell all.
+        within: scores of single images by cluster, if p-values are those within an image's cluster.
 
     Example:
         >>> calibration = Calibration({1: np.arange(9.0), 4: np.arange(8.0)}, {1: np.arange(9.0), 4: np.arange(2.0)})
@@ -112,6 +116,12 @@ class Calibration:
 
     image_scores: Mapping[int, np.ndarray]
     batch_scores: Mapping[int, np.ndarray]
+    within: "Mondrian | None" = None
+
+    @property
+    def fewest(self) -> int:
+        """How many scores a single image is compared with, at least: those of the smallest cluster, or all."""
+        return len(self.null_of_images(1)) if self.within is None else self.within.least
 
     def group_size(self, count: int) -> int:
         """The largest calibrated size that a request of `count` images has.
@@ -131,7 +141,8 @@ class Calibration:
     def __str__(self) -> str:
         count = len(self.image_scores[1])
         others = sorted(size for size in self.image_scores if size > 1)
-        text = f"{count} scores, false-alarm rates from {1 / (count + 1):.2g}"
+        text = f"{count} scores, false-alarm rates from {1 / (self.fewest + 1):.2g}"
+        text += "" if self.within is None else f" in each of {self.within}"
         return text + (f"; also for requests of {', '.join(map(str, others))}" if others else "")
 
     def __repr__(self) -> str:
@@ -141,11 +152,12 @@ class Calibration:
         scores = self.image_scores[1]
         facts = {
             "scores": str(len(scores)),
-            "false-alarm rates": f"from {1 / (len(scores) + 1):.2g}",
+            "within": "" if self.within is None else str(self.within),
+            "false-alarm rates": f"from {1 / (self.fewest + 1):.2g}",
             "median score": f"{np.median(scores):.4g}",
         }
         for fpr in (0.05, 0.01):
-            if fpr >= 1 / (len(scores) + 1):
+            if fpr >= 1 / (len(scores) + 1) and self.within is None:
                 facts[f"alarm at {100 * fpr:g} %"] = f"above {score_threshold(scores, fpr):.4g}"
         sizes = sorted(self.image_scores)
         if len(sizes) > 1:

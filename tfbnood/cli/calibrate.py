@@ -38,6 +38,11 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--images", type=values.integer(1), help="held-out images to use (default: all)"
     )
+    command.add_argument(
+        "--clusters",
+        type=values.integer(2),
+        help="hold the false-alarm rate in each of so many clusters of the training images, e.g. 10 (default: overall)",
+    )
     options.data_dir(command)
     options.out(command, "folder of the detector", required=True)
     command.set_defaults(run=run)
@@ -78,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
         f"calibrating {arguments.statistic.text} on {len(held_out)} held-out images of {dataset.name}",
         file=sys.stderr,
     )
-    detector.calibrate(held_out, progress=True).save(out)
+    detector.calibrate(held_out, clusters=arguments.clusters, progress=True).save(out)
     print(f"detector: {out}")
 
 

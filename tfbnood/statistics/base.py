@@ -1,9 +1,10 @@
 """What every out-of-distribution statistic is."""
 
 import abc
+import functools
 import inspect
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from tfbnood.scoring.frozen import FrozenModel, freeze
 
 __all__ = ["EvidenceStatistic", "Statistic", "scorer_of"]
 
+Assign = Callable[["EvidenceStatistic", Evidence], tf.Tensor]
 
 # How an error says what a model lacks.
 _WANTED: dict[type, str] = {
@@ -241,7 +243,7 @@ class EvidenceStatistic(Statistic):
         # compiled functions know it only for as long as somebody does.
         self._model = freeze(model)
         self._variables: dict[str, tf.Variable] = {}
-        self._scorers: dict[bool, Scorer] = {}
+        self._scorers: dict[tuple[bool, Assign | None], Scorer] = {}
         self._lock = threading.RLock()
 
     def check_unchanged(self) -> None:
@@ -252,24 +254,27 @@ class EvidenceStatistic(Statistic):
                 "Received: a model with other weights"
             )
 
-    def scorer(self, *, likelihood: bool = False) -> Scorer:
+    def scorer(self, *, likelihood: bool = False, assign: Assign | None = None) -> Scorer:
         """The compiled function behind the scores, the same one whoever asks.
 
         Args:
             likelihood: also say log p and bits per dimension; the model must have `log_prob`.
+            assign: also say the cluster of every image, in the same pass: statistic and evidence → int32 `[n]`.
         """
         likelihood = likelihood and self.need == "pixels"  # Those that need more say it anyway.
         with self._lock:
-            if likelihood not in self._scorers:
+            key = (likelihood, assign)
+            if key not in self._scorers:
                 self.prepare()
-                self._scorers[likelihood] = Scorer(
+                self._scorers[key] = Scorer(
                     self._model,
                     self.need,
                     self.tensor_score,
                     self.image_shape_,
                     likelihood=likelihood,
+                    assign=None if assign is None else functools.partial(assign, self),
                 )
-            return self._scorers[likelihood]
+            return self._scorers[key]
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         return self.scorer()(images, description=self.name)["score"]

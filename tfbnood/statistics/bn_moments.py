@@ -12,7 +12,7 @@ from tfbnood.scoring.evidence import Evidence, gather
 from tfbnood.scoring.moments import GRIDS
 from tfbnood.statistics.base import EvidenceStatistic
 from tfbnood.statistics.bn_norm import MomentStatistic
-from tfbnood.statistics.subspace import fit_subspace, residuals
+from tfbnood.statistics.subspace import coordinates, fit_subspace, residuals
 
 __all__ = ["BnMoments"]
 
@@ -85,6 +85,10 @@ class BnMoments(MomentStatistic, EvidenceStatistic):
     def tensor_residuals(self, evidence: Evidence) -> tf.Tensor:
         """What of each image's moments lies outside the subspace, in standard deviations, `[n, f]`."""
         return residuals(self._moments(evidence), *map(self._large, self.large))
+
+    def tensor_coordinates(self, evidence: Evidence) -> tf.Tensor:
+        """Where each image's moments lie in the subspace, in standard deviations of each moment, `[n, components]`."""
+        return coordinates(self._moments(evidence), *map(self._large, self.large))
 
     def _moments(self, evidence: Evidence) -> tf.Tensor:
         return evidence.moments[GRIDS.index(self.grid)]

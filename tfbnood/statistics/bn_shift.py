@@ -104,6 +104,17 @@ class BnShift(MomentStatistic):
         mean = np.asarray(total, np.float64) / len(images)
         return np.full(len(images), np.square(mean).sum())
 
+    def contributions(self, images: np.ndarray) -> np.ndarray:
+        """What each image adds to the value of the batch, `[n]`: its residual along their mean, over n. They sum to it.
+
+        Example:
+            >>> statistic = tfbnood.statistics.get("bn_shift").fit(model, x.train)
+            >>> bool(np.isclose(statistic.contributions(x.test[:9]).sum(), statistic.score(x.test[:9])[0]))
+            True
+        """
+        rows = self.residuals(images).astype(np.float64)
+        return rows @ rows.mean(axis=0) / len(rows)
+
     def tensor_score(self, images: tf.Tensor) -> tf.Tensor:
         """The same inside a graph, float64 `[n]`."""
         count = tf.shape(images)[0]

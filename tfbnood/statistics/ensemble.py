@@ -43,6 +43,7 @@ class Ensemble(EvidenceStatistic):
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
             `pixel_knn`, and `pretext`; for a network to `features` and, where it has batch normalisation, `bn_moments`.
         pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
+        complexity: False leaves that member out, whose PNG files are all that keeps a detector from an ONNX export.
         counts: what each member counts in the sum, in their order; 0 leaves it to the density alone. Defaults to 1 for
             `features`, `bn_moments` and `bn_local`, 4/3 for `pretext`, and 0 for others.
         components: of the mixture. Defaults to 10.
@@ -72,6 +73,7 @@ class Ensemble(EvidenceStatistic):
         *,
         members: Sequence[str | Sequence] | None = None,
         pretext: bool = True,
+        complexity: bool = True,
         counts: Sequence[float] | None = None,
         components: int = 10,
         weight: float | None = None,
@@ -84,6 +86,7 @@ class Ensemble(EvidenceStatistic):
             )
         self.members = members
         self.pretext = pretext
+        self.complexity = complexity
         self.counts = None if counts is None else tuple(counts)
         self.components = components
         self.weight = weight
@@ -113,7 +116,8 @@ class Ensemble(EvidenceStatistic):
 
     def _new_members(self, model: Any) -> list[EvidenceStatistic]:
         """The members that go with a model, not fitted yet but for those that were taken."""
-        members = [_member(one) for one in self.members or _members_for(model, self.pretext)]
+        names = self.members or _members_for(model, self.pretext, self.complexity)
+        members = [_member(one) for one in names]
         if self.counts is not None and len(self.counts) != len(members):
             raise StatisticError(
                 f"counts must be one number for each of {', '.join(one.name for one in members)}. "
@@ -263,7 +267,7 @@ class Ensemble(EvidenceStatistic):
             member.set_state(model, part)
 
 
-def _members_for(model: Any, pretext: bool) -> list[Sequence]:
+def _members_for(model: Any, pretext: bool, complexity: bool) -> list[Sequence]:
     """The statistics that a model allows."""
     if isinstance(model, FeatureExtractor):
         if batch_normalizations(model):
@@ -271,7 +275,9 @@ def _members_for(model: Any, pretext: bool) -> list[Sequence]:
         return [("features", {})]
     members: list[Sequence] = [("pixel_pca", {}), ("pixel_knn", {})]
     if isinstance(model, Likelihood):
-        members += [("log_prob", {}), ("complexity", {})]
+        members += [("log_prob", {})]
+        if complexity:
+            members += [("complexity", {})]
         if batch_normalizations(model):
             members += [("bn_moments", {"grid": 1}), ("bn_moments", {"grid": 2})]
     if pretext:

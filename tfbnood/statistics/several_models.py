@@ -41,6 +41,9 @@ class _SeveralModels(Statistic):
 class Waic(_SeveralModels):
     """−WAIC(x) = −E_θ[log p_θ(x)] + Var_θ[log p_θ(x)] over independently trained models.
 
+    The variance is unbiased (1/(m − 1) over m models): its expectation does not depend on how many there are. With two
+    it is (a − b)²/2. Choi et al. take five.
+
     Example:
         >>> other = tfbnood.models.VAE((8, 8, 1), channels=4, latents=3, bottleneck=8, head=8)
         >>> statistic = tfbnood.statistics.get("waic").fit([model, other], x.train)
@@ -62,7 +65,7 @@ class Waic(_SeveralModels):
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         log_probs = self._log_probs(images)
-        return -log_probs.mean(axis=0) + log_probs.var(axis=0)
+        return -log_probs.mean(axis=0) + log_probs.var(axis=0, ddof=1)
 
 
 class LikelihoodRatio(_SeveralModels):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["fit_subspace", "residuals"]
+__all__ = ["coordinates", "fit_subspace", "residuals"]
 
 
 def fit_subspace(
@@ -33,6 +33,15 @@ def fit_subspace(
 
 def residuals(rows: tf.Tensor, mean: Any, scale: Any, axes: tf.Tensor) -> tf.Tensor:
     """Standardised rows less what lies in the subspace, `[n, f]`."""
-    # Clipped: one wild channel must not drown the others' digits in float32.
-    standard = tf.clip_by_value((rows - mean) / scale, -30.0, 30.0)
+    standard = _standardised(rows, mean, scale)
     return standard - tf.matmul(tf.matmul(standard, axes, transpose_b=True), axes)
+
+
+def coordinates(rows: tf.Tensor, mean: Any, scale: Any, axes: tf.Tensor) -> tf.Tensor:
+    """Standardised rows in the subspace, `[n, k]`."""
+    return tf.matmul(_standardised(rows, mean, scale), axes, transpose_b=True)
+
+
+def _standardised(rows: tf.Tensor, mean: Any, scale: Any) -> tf.Tensor:
+    # Clipped: one wild channel must not drown the others' digits in float32.
+    return tf.clip_by_value((rows - mean) / scale, -30.0, 30.0)
