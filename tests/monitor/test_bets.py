@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from tfbnood.monitor.bets import LEVELS, SHARES, Evidence, log_bets, log_mean_exp, unspent
+from tfbnood.monitor.bets import LEVELS, SHARES, Evidence, log_bets, unspent
 
 
 def simulated(p_values):
     """`log M_t` and `log S_t` of many streams at once, `[2, streams, t]`."""
-    detector = np.full((len(p_values), len(LEVELS)), -np.inf)
+    detector = np.zeros((len(p_values), len(LEVELS)))
     martingale = detector.copy()
     found = []
     for t, column in enumerate(p_values.T):
-        won = log_bets(column)
-        detector = np.logaddexp(0, detector) + won
-        martingale = np.logaddexp(martingale, np.log(unspent(t) - unspent(t + 1))) + won
-        total = np.logaddexp(log_mean_exp(martingale), np.log(unspent(t + 1)))
-        found.append((log_mean_exp(detector), total))
+        won = np.exp(log_bets(column))
+        detector = (1 + detector) * won
+        martingale = (martingale + unspent(t) - unspent(t + 1)) * won
+        total = martingale.mean(axis=1) + unspent(t + 1)
+        found.append((np.log(detector.mean(axis=1)), np.log(total)))
     return np.transpose(found, (1, 2, 0))
 
 

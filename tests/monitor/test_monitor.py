@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from tfbnood.errors import DataError, NotCalibratedError
-from tfbnood.monitor import AutocorrelationWarning, Monitor, OnlineFdr
+from tfbnood.monitor import AutocorrelationWarning, Monitor, OnlineFdr, thinning
 
 
 class Calibration:
@@ -275,8 +275,69 @@ def test_independent_streams_are_neither_thinned_nor_warned_of():
         held_out, stream = changed_stream(seed, change=1500, length=1500)
         monitor = Monitor(held_out)
         monitor.update(scores=stream)
-        assert not monitor._warned
+        assert not monitor._spacing.warned
         assert abs(monitor.autocorrelation) < 0.2
+
+
+def test_outliers_before_a_restart_do_not_pass_for_autocorrelation():
+    for seed in range(8):
+        rng = np.random.default_rng([14, seed])
+        monitor = Monitor(rng.normal(size=1000), seed=seed)
+        monitor.update(scores=np.concatenate([rng.normal(size=1500), rng.normal(4, size=150)]))
+        assert monitor.alarm
+        monitor.restart(forget=True)
+        distances = []
+        for _ in range(10):
+            monitor.update(scores=rng.normal(size=64))
+            distances.append(monitor.thinned)
+        assert not monitor._spacing.warned
+        assert np.mean(distances) < 1.5
+        # The next change is found as fast as the first one.
+        monitor.update(scores=rng.normal(5, size=12))
+        assert monitor.alarm
+
+
+def test_video_stays_thinned_after_a_restart():
+    rng = np.random.default_rng(15)
+    monitor = Monitor(rng.normal(size=1000), 1e9)
+    with pytest.warns(AutocorrelationWarning):
+        monitor.update(scores=autocorrelated(rng, 1024))
+    before = monitor.thinned
+    monitor.restart()
+    monitor.update(scores=autocorrelated(rng, 63))
+    assert monitor.thinned == before > 10
+    monitor.update(scores=autocorrelated(rng, 65))
+    assert monitor.thinned > 3
+
+
+def test_a_restart_before_the_first_measurement_still_waits_for_it():
+    rng = np.random.default_rng(16)
+    monitor = Monitor(rng.normal(size=500))
+    monitor.update(scores=rng.normal(size=40))
+    monitor.restart()
+    found = monitor.update(scores=9 + rng.normal(size=90))
+    assert monitor.alarm
+    assert found.alarm.argmax() >= 23
+    assert monitor.since.low >= 40
+
+
+def test_measured_distances_keep_the_bounds_on_independent_images(monkeypatch):
+    # Half a standard error: chance alone keeps changing the distance.
+    monkeypatch.setattr(thinning, "_LEAST", 0.0)
+    monkeypatch.setattr(thinning, "_ERRORS", 0.5)
+    alarms = martingales = thinned = 0
+    for seed in range(150):
+        rng = np.random.default_rng([17, seed])
+        monitor = Monitor(rng.normal(size=30), 600, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AutocorrelationWarning)
+            found = monitor.update(scores=rng.normal(size=300))
+        alarms += int(found.alarm[-1])
+        martingales += int(found.log_martingale[63:].max() >= np.log(20))
+        thinned += (monitor._history.since(0)["bet"] == 0).any()
+    assert thinned > 75
+    assert binomtest(alarms, 150, 0.5, "greater").pvalue > 1e-3
+    assert binomtest(martingales, 150, 0.05, "greater").pvalue > 1e-3
 
 
 def test_groups_forgive_an_order_by_class():

@@ -1,4 +1,4 @@
-"""LORD++, SAFFRON and ADDIS against the papers' formulas and the reference implementation in R."""
+"""LORD++, SAFFRON and ADDIS against the papers' formulas and the reference implementations in R and Python."""
 
 import numpy as np
 import pytest
@@ -31,6 +31,45 @@ def test_levels_are_those_of_the_reference_implementation(method):
         found.append(online.level)
         online.test(p_value)
     np.testing.assert_allclose(found, LEVELS[method], atol=1e-9)
+
+
+# online-fdr 1.0.0 of PyPI on `four_hundred()` at α = 0.1, w0 = 0.05 and the constants of `METHODS`: how many
+# discoveries, those among the first 120, and the last level.
+RECORDED = {
+    "lord++": (
+        83,
+        [2, 3, 11, 13, 15, 20, 21, 32, 48, 53, 55, 59, 61, 62, 66, 69, 88, 92, 96, 108, 111, 113, 117, 119],
+        0.005577885097425894,
+    ),
+    "saffron": (
+        90,
+        [2, 3, 11, 13, 15, 20, 21, 32, 48, 50, 53, 55, 59, 61, 62, 66, 69, 88, 92, 96, 108, 111, 113, 117, 119],
+        0.03671200612514649,
+    ),
+    "addis": (
+        89,
+        [2, 3, 11, 13, 15, 20, 21, 32, 36, 48, 50, 53, 55, 59, 61, 62, 66, 69, 73, 88, 92, 96, 108, 111, 113, 117, 119],
+        0.020949193838818297,
+    ),
+}  # fmt: skip
+
+
+def four_hundred():
+    rng = np.random.default_rng(0)
+    strange = rng.random(400) < 0.2
+    return np.where(strange, rng.random(400) * 1e-3, rng.random(400)).round(6)
+
+
+@pytest.mark.parametrize("method", RECORDED)
+def test_decisions_are_those_of_the_package_online_fdr(method):
+    count, first, last = RECORDED[method]
+    online, found = OnlineFdr(0.1, method=method), []
+    for p_value in four_hundred():
+        level = online.level
+        found.append(online.test(p_value))
+    assert np.flatnonzero(found[:120]).tolist() == first
+    assert sum(found) == online.discoveries == count
+    assert level == pytest.approx(last, abs=1e-10)
 
 
 def test_lord_is_the_paper_s_formula():

@@ -10,7 +10,9 @@ __all__ = ["Estimate", "onset", "share"]
 
 _SHARES = np.linspace(0, 0.995, 200)
 _LEVELS = np.geomspace(0.001, 0.5, 28)
-_SHIFTS = np.arange(0.75, 4.3, 0.25)
+_SHIFTS, _SPREADS = (
+    of.ravel() for of in np.meshgrid(np.arange(0.75, 4.3, 0.25), np.array([0.4, 0.6, 0.8, 1.0]))
+)
 _BINS = 128
 
 
@@ -54,10 +56,10 @@ def onset(p_values: np.ndarray, used: np.ndarray, first: int) -> Estimate:
 def share(p_values: np.ndarray) -> Estimate:
     """The share of outliers: posterior mean and central 95 %.
 
-    The model: a share ε of the images has p-values that are uniform below q, or whose normal scores are shifted by μ;
-    the others have uniform ones. All ε in [0, 1) are as likely beforehand, as are q from 0.001 to 0.5 on a logarithmic
-    scale and μ from 0.75 to 4.25. The interval is that of the model: other kinds of outliers may lie outside of it, and
-    outliers that look like inliers do not count.
+    The model: a share ε of the images has p-values that are uniform below q, or normal scores with mean μ and standard
+    deviation σ; the others have uniform p-values. All ε in [0, 1) are as likely beforehand, as are q from 0.001 to 0.5
+    on a logarithmic scale, μ from 0.75 to 4.25 and σ from 0.4 to 1. The interval is that of the model: for other kinds
+    of outliers it may be too short, and outliers that look like inliers do not count.
 
     Args:
         p_values: `[n]`, among calibration scores alone.
@@ -76,7 +78,8 @@ def share(p_values: np.ndarray) -> Estimate:
     # In bins: thousands of images take no longer than a hundred.
     counts, edges = np.histogram(-ndtri(np.clip(p_values, 1e-9, 1 - 1e-9)), bins=_BINS)
     normal = (edges[1:] + edges[:-1])[counts > 0] / 2
-    ratio = np.exp(_SHIFTS[:, None] * normal - _SHIFTS[:, None] ** 2 / 2)
+    shifts, spreads = _SHIFTS[:, None], _SPREADS[:, None]
+    ratio = np.exp((normal**2 - ((normal - shifts) / spreads) ** 2) / 2) / spreads
     shifted = np.log(1 - shares[..., None] + shares[..., None] * ratio) @ counts[counts > 0]
     log_likelihood = np.concatenate([below, shifted], axis=1)
     posterior = np.exp(log_likelihood - log_likelihood.max()).sum(axis=1)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,16 +19,15 @@ from tfbnood.monitor.online_fdr import OnlineFdr
 from tfbnood.monitor.ranks import Ranks, theta
 from tfbnood.monitor.readings import Exemplar, Readings
 from tfbnood.monitor.sources import Score, as_groups, as_keys, as_scores, as_source
-from tfbnood.monitor.thinning import AutocorrelationWarning, autocorrelation, thinning
+from tfbnood.monitor.thinning import Spacing
 
 __all__ = ["Monitor"]
 
 # Autocorrelation is measured whenever so many images have come, over so many of them.
 _EVERY, _WINDOW = 64, 2048
 _EXEMPLARS = 16
-_NEVER = -(2**32)
 # Plain attributes that are saved as they are.
-_PLAIN = ("count", "thinned", "autocorrelation", "alarm_index", "_started", "_last_bet", "_warned")
+_PLAIN = ("count", "alarm_index", "_started")
 
 
 class Monitor:
@@ -52,16 +50,18 @@ class Monitor:
     are hardly correlated, and warns (`AutocorrelationWarning`). That is approximate, and cannot help before two scenes
     were seen. It is why an alarm in the first 64 images waits for the first measurement. For the second, give `groups`:
     scores are then ranked within their group (Mondrian conformal prediction), and the guarantee needs exchangeability
-    within each group only, whatever the order and mix of groups.
+    within each group only, whatever the order and mix of groups. A group must be what changes: clusters that stand for
+    classes help only as far as they do.
 
     Only scores that are too high count: a change that makes images look more usual than usual goes unnoticed.
 
-    Memory does not grow with the stream. Beyond `capacity` scores, p-values are still exactly uniform and independent;
-    the rank of a single score is approximate, as `tfbnood/monitor/pool.py` states. `since`, `share` and `worst` look
-    back `history` images. Not for several threads at once.
+    Memory grows with the number of groups, not with the stream. Beyond `capacity` scores of a group, p-values are still
+    exactly uniform and independent; the rank of a single score is approximate, as `tfbnood/monitor/pool.py` states.
+    `since`, `share` and `worst` look back `history` images. Not for several threads at once.
 
     Args:
-        source: a calibrated `Detector`, a `Calibration`, or held-out scores `[n]`.
+        source: a calibrated `Detector`, a `Calibration`, or held-out scores `[n]`. Clusters of a calibration are not
+            used: give scores with `groups` for that.
         run_length: the average number of images between false alarms, at least.
         seed: of the random order among ties.
         groups: for held-out scores in an array, the group of each: whole numbers or names.
@@ -75,8 +75,6 @@ class Monitor:
         count: images seen.
         alarm_index: index of the image that raised the alarm; None while it is off.
         since: index since which images are strange, an `Estimate` made when the alarm was raised; None while it is off.
-        thinned: the present distance between bets.
-        autocorrelation: of neighbouring p-values, as measured last.
         online_fdr: the `OnlineFdr`, or None.
 
     Example:
@@ -107,7 +105,8 @@ class Monitor:
         if thin is not None:
             check_integer("thin", thin, least=1)
         self.run_length = _checked_run_length(run_length)
-        self.seed, self.thin = int(seed), None if thin is None else int(thin)
+        self.seed = int(seed)
+        self._spacing = Spacing(None if thin is None else int(thin))
         self.online_fdr = fdr if fdr is None or isinstance(fdr, OnlineFdr) else OnlineFdr(fdr)
         self._score: Score | None
         scores, self._score = as_source(source, grouped=groups is not None)
@@ -116,8 +115,6 @@ class Monitor:
         self._history = History(int(history))
         self._evidence = Evidence()
         self.count = self._started = 0
-        self._last_bet = _NEVER
-        self.thinned, self.autocorrelation, self._warned = self.thin or 1, 0.0, False
         self.alarm_index: int | None = None
         self.since: Estimate | None = None
 
@@ -145,6 +142,21 @@ class Monitor:
     def martingale(self) -> float:
         """The test martingale: it ever reaches c with a probability of at most 1/c if nothing has changed."""
         return _exp(self.log_martingale)
+
+    @property
+    def thin(self) -> int | None:
+        """The distance between bets that was asked for; None if it is measured."""
+        return self._spacing.fixed
+
+    @property
+    def thinned(self) -> int:
+        """The present distance between bets."""
+        return self._spacing.distance
+
+    @property
+    def autocorrelation(self) -> float:
+        """Of neighbouring p-values, as measured last; 0 before."""
+        return self._spacing.autocorrelation
 
     @property
     def share(self) -> Estimate | None:
@@ -205,8 +217,9 @@ class Monitor:
                 f"groups must be given to both Monitor() and update(), or to neither. Received: {where} alone"
             )
         labels, named = as_groups(groups, len(scored)), as_keys(keys, len(scored))
-        taken = zip(scored.tolist(), labels, named, strict=True)
-        rows = np.array([self._take(*one) for one in taken], np.float64).reshape(len(scored), 6)
+        rows = np.empty((len(scored), 6))
+        for row, one in enumerate(zip(scored.tolist(), labels, named, strict=True)):
+            rows[row] = self._take(*one)
         return Readings(
             index=self.count - len(scored),
             score=scored,
@@ -224,8 +237,9 @@ class Monitor:
         Args:
             forget: after a change that was real and has been put right, also takes the scores since the onset (as far
                 as `history` reaches) out of what later ones are compared with; else they would make the next outliers
-                look usual. Leave it False when the alarm was false, or when the change is the new normal: then all
-                scores stay, and the guarantee is exact. With True it rests on the onset being right.
+                look usual. The guarantee then rests on the onset being right. Leave it False when the alarm was false:
+                then all scores stay, and the guarantee is exact. If the change is the new normal, neither helps:
+                calibrate on new images and make a new monitor.
 
         Example:
             >>> monitor = Monitor(np.random.default_rng(0).normal(size=500))
@@ -258,7 +272,8 @@ class Monitor:
         history, history_arrays = self._history.get_state()
         content = {
             "tfbnood": __version__,
-            "settings": {"run_length": self.run_length, "seed": self.seed, "thin": self.thin},
+            "settings": {"run_length": self.run_length, "seed": self.seed},
+            "spacing": self._spacing.get_state(),
             "grouped": self._grouped,
             "plain": {name: getattr(self, name) for name in _PLAIN},
             "since": None if self.since is None else dataclasses.asdict(self.since),
@@ -326,17 +341,16 @@ class Monitor:
         """One image: its p-values, the bet, the measurement, the alarm."""
         index = self.count
         found = self._ranks.take(score, group, theta(self.seed, index))
-        bet = index - self._last_bet >= self.thinned
+        bet = self._spacing.take(index)
         self._history.add(score, found.held_out, found.stream, bet, group, key)
         if bet:
             self._evidence.bet(found.stream, index)
-            self._last_bet = index
         self.count += 1
         if self.thin is None and self.count % _EVERY == 0 and not self.alarm:
             self._measure()
         log_evidence = self._evidence.log_detector
-        measured = self.thin is not None or self.count >= _EVERY
-        if not self.alarm and measured and log_evidence >= math.log(self.run_length):
+        enough = log_evidence >= math.log(self.run_length)
+        if not self.alarm and self._spacing.measured and enough:
             self.alarm_index = index
             first = max(self._started, self._history.first)
             seen = self._history.since(first)
@@ -346,37 +360,31 @@ class Monitor:
         return found.held_out, found.stream, log_evidence, martingale, self.alarm, discovery
 
     def _measure(self) -> None:
-        """Measures the autocorrelation of the p-values, on one side of the suspected onset: it would pass for some."""
-        seen = self._history.since(self.count - _WINDOW)["stream_p_value"]
+        """Measures the autocorrelation of p-values since the last restart, on one side of the suspected onset.
+
+        A change would pass for autocorrelation, also one that a restart has put behind.
+        """
+        first_time = not self._spacing.measured
+        if self.count - self._started < _EVERY and not first_time:
+            return
+        since = max(self.count - _WINDOW, 0 if first_time else self._started)
+        seen = self._history.since(since)["stream_p_value"]
         cut = max(0, len(seen) - (self.count - self._evidence.onset))
         longer = seen[:cut] if 2 * cut > len(seen) else seen[cut:]
-        longer = (
-            seen if self.count == _EVERY else longer
-        )  # The first time there is too little to divide.
-        self.autocorrelation = float(autocorrelation(longer, 1)[0])
-        before, self.thinned = self.thinned, thinning(longer)
-        if self.thinned > 1 and self.count == _EVERY:
+        # The first time there is too little to divide.
+        self._spacing.measure(seen if first_time else longer, stacklevel=4)
+        if first_time and self.thinned > 1:
             self._bet_again()
-        # Once in a row may be chance.
-        if min(before, self.thinned) > 1 and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"scores of neighbouring images are correlated ({self.autocorrelation:.2f}): bets are placed "
-                f"{self.thinned} images apart and the bound on false alarms is approximate; set thin= to the distance "
-                "at which images are independent",
-                AutocorrelationWarning,
-                stacklevel=5,
-            )
 
     def _bet_again(self) -> None:
         """After the first measurement: keeps no more evidence than bets so far apart would have won."""
-        first = self._started
+        first = max(self._started, self._history.first)
         p_values = self._history.since(first)["stream_p_value"]
         used = np.arange(len(p_values)) % self.thinned == 0
         again = Evidence()
         for place in np.flatnonzero(used).tolist():
             again.bet(float(p_values[place]), first + place)
-            self._last_bet = first + place
+            self._spacing.last = first + place
         self._history.set_bets(first, used)
         self._evidence.lower(again)
 
@@ -388,8 +396,9 @@ class Monitor:
                 if name.startswith(f"{part}/")
             }
 
-        for name in ("run_length", "seed", "thin"):
+        for name in ("run_length", "seed"):
             setattr(self, name, content["settings"][name])
+        self._spacing = Spacing.from_state(content["spacing"])
         for name in _PLAIN:
             setattr(self, name, content["plain"][name])
         self._score = None

@@ -1,10 +1,15 @@
 """Neighbouring images that resemble each other: how much, and how many to leave out between two bets."""
 
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-__all__ = ["AutocorrelationWarning", "autocorrelation", "thinning"]
+__all__ = ["AutocorrelationWarning", "Spacing", "autocorrelation", "thinning"]
 
 _LEAST, _ERRORS, _MOST_LAG = 0.1, 3.0, 256
+_SURE_ERRORS = 4.5
 
 
 class AutocorrelationWarning(UserWarning):
@@ -42,3 +47,69 @@ def thinning(values: np.ndarray) -> int:
     small = max(_LEAST, _ERRORS / np.sqrt(len(values)))
     found = np.flatnonzero(autocorrelation(values, lags) <= small)
     return int(found[0]) + 1 if len(found) else lags
+
+
+class Spacing:
+    """Which images are bet on: those at least `distance` apart, as given or as measured.
+
+    What was measured decides on later images only. A bet that is left out is a bet of 1, so that on independent images
+    every bound holds with measured distances as it does without.
+
+    Args:
+        fixed: the distance; None to measure it.
+
+    Attributes:
+        distance: between bets, at present.
+        autocorrelation: of neighbouring p-values, as measured last.
+        measured: whether the distance is given, or was measured at least once.
+
+    Example:
+        >>> spacing = Spacing(3)
+        >>> [spacing.take(index) for index in range(5)]
+        [True, False, False, True, False]
+    """
+
+    def __init__(self, fixed: int | None):
+        self.fixed, self.distance = fixed, fixed or 1
+        self.autocorrelation, self.measured = 0.0, fixed is not None
+        self.last: int | None = None
+        self.warned = False
+
+    def take(self, index: int) -> bool:
+        """Whether an image is bet on; if so, the next ones are counted from it."""
+        due = self.last is None or index - self.last >= self.distance
+        if due:
+            self.last = index
+        return due
+
+    def measure(self, p_values: np.ndarray, *, stacklevel: int = 2) -> None:
+        """Measures the distance on p-values of neighbours `[n]`.
+
+        It warns once: if two measurements in a row exceed 1, and the autocorrelation is beyond what chance explains.
+        Leaving out a few bets by chance costs little; a false warning costs trust.
+        """
+        before, self.measured = self.distance, True
+        self.autocorrelation = float(autocorrelation(p_values, 1)[0])
+        self.distance = thinning(p_values)
+        sure = self.autocorrelation > _SURE_ERRORS / np.sqrt(len(p_values))
+        if sure and min(before, self.distance) > 1 and not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"scores of neighbouring images are correlated ({self.autocorrelation:.2f}): bets are placed "
+                f"{self.distance} images apart and the bound on false alarms is approximate; set thin= to the distance "
+                "at which images are independent",
+                AutocorrelationWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+    def get_state(self) -> dict[str, Any]:
+        """All that later bets depend on, JSON-safe."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Spacing":
+        """A spacing that continues the one whose state it is."""
+        spacing = cls(state["fixed"])
+        for name in vars(spacing):
+            setattr(spacing, name, state[name])
+        return spacing
