@@ -1,13 +1,15 @@
-"""Whole runs: the command line's arguments, several worker processes, and one that is killed."""
+"""Whole runs: several worker processes, and one that is killed."""
 
 import json
-import re
+import os
 
 import faults
+import numpy as np
 import pytest
+from PIL import Image
 
-from tfbnood.beam import Summary, run_pipeline, score_pipeline
-from tfbnood.errors import DataError, TfbnoodError
+from tfbnood.beam import Summary, score_pipeline
+from tfbnood.errors import TfbnoodError
 
 # The worker that gets to the seventh record first dies there, with some of its records in a temporary shard.
 KILLED = """
@@ -48,6 +50,21 @@ if __name__ == "__main__":
 """
 
 
+GROWTH = """
+import resource, sys
+from tfbnood.beam import score_pipeline
+
+base, folder, out = sys.argv[1:]
+peaks = []
+for part in ("few", "many"):
+    summary = score_pipeline(
+        base, f"{folder}/{part}", output=f"{out}/{part}.jsonl", options=["--runner=FnApiRunner"]
+    )
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(summary.images, peaks[1] - peaks[0])
+"""
+
+
 def records(folder, name="scores"):
     files = sorted(folder.glob(f"{name}-*-of-*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
@@ -69,19 +86,23 @@ def test_a_killed_worker_s_bundle_is_run_again_and_gives_each_key_once(
         assert one["is_ood"] is is_ood
 
 
-def test_the_arguments_of_a_command_line_run_a_pipeline(base, photos, damaged, tmp_path):
-    arguments = [str(base), f"{photos}/**", f"{damaged}/*.png", "--runner=FnApiRunner"]
-    arguments += [f"--out={tmp_path}/scores.jsonl", r"--group-by=(cam\d)", "--fdr=0.1"]
-    summary = run_pipeline(arguments)
-    assert (summary.images, summary.unreadable, summary.groups) == (90, 3, 3)  # notes.txt as well
-    found, groups = records(tmp_path), records(tmp_path, "scores.groups")
-    assert summary.out_of_distribution == sum(one["is_ood"] for one in found)
-    assert [one["group"] for one in groups if one["is_ood"]] == ["cam2"]
-    assert re.fullmatch(
-        r"\d+ of 90 images out-of-distribution, 1 of 3 groups, 3 unreadable; see \S+", str(summary)
+def test_memory_does_not_grow_with_the_number_of_images(base, tmp_path):
+    """2,000 files are 131 MB; only their paths may be held."""
+    photo = tmp_path / "photo.png"
+    noise = np.random.RandomState(0).randint(0, 256, (256, 256), np.uint8)
+    Image.fromarray(noise).save(photo, compress_level=0)
+    for part, count in (("few", 200), ("many", 2000)):
+        (tmp_path / part).mkdir()
+        for index in range(count):
+            os.link(photo, tmp_path / part / f"{index}.png")
+    (tmp_path / "out").mkdir()
+    done = faults.run_python(
+        GROWTH, base, tmp_path, tmp_path / "out", env={"MALLOC_ARENA_MAX": "2"}
     )
-    with pytest.raises(DataError, match="no results yet"):
-        run_pipeline(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    images, growth = done.stdout.split()
+    assert images == "2000"
+    assert float(growth) < 40
 
 
 def test_groups_may_be_tested_by_the_model(base, photos, tmp_path):

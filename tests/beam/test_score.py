@@ -1,5 +1,7 @@
 """Scores through Beam: the same as in process from every source, dead letters with reasons, files of results."""
 
+import csv
+import importlib.util
 import json
 import pathlib
 import shutil
@@ -155,11 +157,11 @@ def test_a_nearly_black_image_is_an_alarm_that_is_not_valid(base):
     assert metrics["invalid"] == 1
 
 
-def test_parquet_and_jsonl_hold_the_same(tmp_path):
+def test_parquet_csv_and_jsonl_hold_the_same(tmp_path):
     values = [1.5, float("nan"), float("inf")]
     rows = [
         {
-            "key": 7 + row,
+            "key": f'{7 + row}, a "name"',
             "score": value,
             "p_value": 0.25,
             "is_ood": True,
@@ -171,12 +173,17 @@ def test_parquet_and_jsonl_hold_the_same(tmp_path):
     with beam.Pipeline("FnApiRunner") as pipeline:
         records = pipeline | beam.Create(rows)
         _ = records | "JSONL" >> WriteRecords(tmp_path / "a.jsonl", shards=1)
+        _ = records | "CSV" >> WriteRecords(tmp_path / "a.csv", shards=1)
         _ = records | "Parquet" >> WriteRecords(tmp_path / "a.parquet", shards=1)
     table = pyarrow.parquet.read_table(tmp_path / "a-00000-of-00001.parquet")
     assert table.column_names == COLUMNS
     written = sorted(table.to_pylist(), key=lambda row: row["key"])
     lines = sorted(jsonl(tmp_path / "a-00000-of-00001.jsonl"), key=lambda row: row["key"])
-    assert [row["key"] for row in written] == ["7", "8", "9"]
+    assert [row["key"] for row in written] == [f'{row}, a "name"' for row in (7, 8, 9)]
+    with open(tmp_path / "a-00000-of-00001.csv", newline="", encoding="utf-8") as file:
+        cells = sorted(csv.DictReader(file), key=lambda row: row["key"])
+    assert list(cells[0]) == COLUMNS
+    assert [{name: str(value) for name, value in row.items()} for row in written] == cells
     assert np.array_equal([row["score"] for row in written], values, equal_nan=True)
     assert [line["score"] for line in lines] == [1.5, None, None]
     del written[0]["score"], lines[0]["score"]
@@ -192,7 +199,10 @@ def test_results_are_not_mixed_with_those_of_another_run(base, tmp_path):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda base: ScoreImages(base, "a.png", output="scores.csv"), "must end in .jsonl or"),
+        (
+            lambda base: ScoreImages(base, "a.png", output="scores.txt"),
+            "must end in .jsonl, .csv or",
+        ),
         (lambda base: ScoreImages(base, fit="squeeze"), "fit must"),
         (lambda base: ReadImages([]), "patterns must"),
         (lambda base: ReadImages(["a.parquet", "b.png"]), "one format"),
@@ -267,6 +277,24 @@ def test_a_model_that_was_copied_in_part_is_refused(two_versions, tmp_path):
         ExportHandler(f"elsewhere:/{tmp_path}").load_model()
 
 
-def test_a_filesystem_that_is_not_installed_is_one_sentence():
-    with pytest.raises(TfbnoodError, match="cannot be listed"):
-        ScoreImages("nowhere://bucket/model")
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda base: ScoreImages("nowhere://bucket/model"), "local or begin with .*s3://"),
+        (lambda base: ScoreImages("s3://bucket/model"), r'pip install "apache-beam\[aws\]"'),
+        (lambda base: ScoreImages(base, "s3://bucket/**.jpg"), r"apache-beam\[aws\]"),
+        (lambda base: ReadImages(["a.png", "gs://bucket/*.png"]), r"apache-beam\[gcp\]"),
+        (lambda base: WriteRecords("gs://bucket/scores.jsonl"), r"apache-beam\[gcp\]"),
+    ],
+)
+def test_a_filesystem_that_is_not_installed_is_one_sentence_with_its_extra(
+    make, match, base, monkeypatch
+):
+    find_spec = importlib.util.find_spec
+    absent = {"boto3", "google.cloud.storage"}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in absent else find_spec(name)
+    )
+    with pytest.raises(TfbnoodError, match=match) as caught:
+        make(base)
+    assert len(str(caught.value).splitlines()) == 1

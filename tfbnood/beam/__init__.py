@@ -11,7 +11,7 @@ from tfbnood.beam._needed import MissingBeamError
 from tfbnood.beam.export import Export, find_export
 from tfbnood.beam.groups import GroupTest
 from tfbnood.beam.handler import ExportHandler
-from tfbnood.beam.pipeline import Summary, run_pipeline, score_pipeline
+from tfbnood.beam.pipeline import Summary, score_pipeline
 from tfbnood.beam.read import ReadImages
 from tfbnood.beam.score import Scored, ScoreImages
 from tfbnood.beam.write import WriteRecords
@@ -27,6 +27,5 @@ __all__ = [
     "Summary",
     "WriteRecords",
     "find_export",
-    "run_pipeline",
     "score_pipeline",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
+from tfbnood._core.stream import CHUNK
 from tfbnood.beam.export import local_copy, version_of
 from tfbnood.errors import SavedDetectorError, StatisticError
 
@@ -25,6 +26,10 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
     process and shared by its threads. For automatic updates give `RunInference` a `model_metadata_pcoll` of versions
     or their `saved_model.pb`, such as `WatchFilePattern("gs://bucket/mine/*/saved_model.pb")`.
 
+    Short batches, as at the end of a bundle, are completed to `max_batch_size` rows with copies of the last: sums of
+    floats depend on how many rows are computed together. So scores are the same bit for bit however Beam cuts bundles
+    and whichever worker tries again, on processors of one kind.
+
     Args:
         model_base: folder with numbered versions, whose newest is taken, or a version; a path or a URL.
         signature: Defaults to "uint8".
@@ -34,6 +39,8 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         max_batch_duration_secs: how long a batch waits for more rows in a stream. Defaults to Beam's rule.
         share_across_processes: keep one model per machine instead of one per process, in a process of its own, for
             large models. Defaults to False.
+        complete: short batches as above. Defaults to True; False is faster where most batches are short, in streams of
+            a few images per second.
 
     Raises:
         SavedDetectorError: there is no exported version.
@@ -56,10 +63,11 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         model_base: str | os.PathLike[str],
         *,
         signature: str = "uint8",
-        min_batch_size: int = 64,
-        max_batch_size: int = 64,
+        min_batch_size: int = CHUNK,
+        max_batch_size: int = CHUNK,
         max_batch_duration_secs: int | None = None,
         share_across_processes: bool = False,
+        complete: bool = True,
     ) -> None:
         super().__init__()
         self._version = version_of(model_base)
@@ -70,6 +78,7 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         }
         if max_batch_duration_secs is not None:
             self._batching["max_batch_duration_secs"] = max_batch_duration_secs
+        self._rows = min(max_batch_size, CHUNK) if complete else 1
         if self._takes_groups:  # Each is a request of its own.
             self._batching = {"min_batch_size": 1, "max_batch_size": 1}
         self._shared = share_across_processes
@@ -93,7 +102,7 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         """Answers for a batch of examples, in their order."""
         if self._takes_groups:
             return [PredictionResult(group, model.answer(group), self._version) for group in batch]
-        answers = model.answer(batch)
+        answers = model.answer([*batch, *[batch[-1]] * (-len(batch) % self._rows)])
         columns = list(answers.items())
         return [
             PredictionResult(

@@ -1,6 +1,5 @@
 """A whole run: images in, files of scores out, on any of Beam's runners."""
 
-import argparse
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -12,12 +11,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from tfbnood.beam.groups import SCORE_BATCH, GroupTest
-from tfbnood.beam.read import FORMATS, ReadImages
 from tfbnood.beam.score import NAMESPACE, ScoreImages
 from tfbnood.beam.write import WriteRecords, beside
 from tfbnood.errors import TfbnoodError
 
-__all__ = ["Summary", "run_pipeline", "score_pipeline"]
+__all__ = ["Summary", "score_pipeline"]
 
 _GROUPS = ("group", "images", "tested", "method", "p_value", "is_ood")
 
@@ -53,7 +51,8 @@ class Summary:
         text = f"{self.out_of_distribution} of {self.images} images out-of-distribution"
         if self.groups:
             text += f", {self.groups_out_of_distribution} of {self.groups} groups"
-        return f"{text}, {self.unreadable} unreadable; see {self.output}"
+        stem, suffix = os.path.splitext(self.output)
+        return f"{text}, {self.unreadable} unreadable; see {stem}-*{suffix}"
 
 
 def score_pipeline(
@@ -97,8 +96,7 @@ def score_pipeline(
     output = os.fspath(output)
     # First: it tells Beam's filesystems their options, and transforms look for files when they are made.
     pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
-    read = images if isinstance(images, ReadImages) else ReadImages(images)
-    score = ScoreImages(model_base, read, fit=fit, output=output)
+    score = ScoreImages(model_base, images, fit=fit, output=output)
     tests = None
     if group_by is not None:
         test = GroupTest(
@@ -122,46 +120,6 @@ def score_pipeline(
     if state != PipelineState.DONE:
         raise TfbnoodError(f"the pipeline must end as DONE. Received: {state}")
     return Summary(output, **_counters(result, groups=tests is not None))
-
-
-def run_pipeline(arguments: Sequence[str]) -> Summary:
-    """`score_pipeline` with the arguments of a command line; those that are not ours are Beam's.
-
-    Args:
-        arguments: `MODEL_BASE PATTERN [PATTERN …] --out scores.jsonl`, our options (`--format`, `--image`, `--key`,
-            `--fit`, `--group-by`, `--group-method`, `--fdr`, `--permutations`, `--no-wait`) and Beam's, each as one
-            word with `=`, such as `--runner=FlinkRunner`.
-
-    Example:
-        run_pipeline([str(base), f"{folder}/*.png", f"--out={folder}/scores.parquet", "--runner=FnApiRunner"])
-    """
-    # No abbreviations: they would swallow Beam's options.
-    parser = argparse.ArgumentParser("tfbnood score --runner", allow_abbrev=False)
-    parser.add_argument("model_base")
-    parser.add_argument("patterns", nargs="+")
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--format", choices=FORMATS)
-    parser.add_argument("--image", default="image")
-    parser.add_argument("--key")
-    parser.add_argument("--fit", default="crop")
-    parser.add_argument("--group-by")
-    parser.add_argument("--group-method")
-    parser.add_argument("--fdr", type=float, default=0.05)
-    parser.add_argument("--permutations", type=int, default=999)
-    parser.add_argument("--no-wait", action="store_true")
-    ours, options = parser.parse_known_args(list(arguments))
-    return score_pipeline(
-        ours.model_base,
-        ReadImages(ours.patterns, format=ours.format, image=ours.image, key=ours.key),
-        output=ours.out,
-        fit=ours.fit,
-        group_by=ours.group_by,
-        group_method=ours.group_method,
-        fdr=ours.fdr,
-        permutations=ours.permutations,
-        options=options,
-        wait=not ours.no_wait,
-    )
 
 
 def _counters(result: Any, *, groups: bool) -> dict[str, int | None]:

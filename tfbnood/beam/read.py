@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.fileio import EmptyMatchTreatment, MatchAll
 
-from tfbnood.beam.files import MOST_BYTES, open_file
+from tfbnood.beam.files import MOST_BYTES, check_filesystem, open_file
 from tfbnood.beam.rows import parquet_rows, tfrecord_rows
 from tfbnood.data.folders import ALL_SUFFIXES
 from tfbnood.errors import DataError
@@ -44,6 +44,7 @@ class ReadImages(beam.PTransform):
 
     Raises:
         DataError: for patterns of several formats, or none.
+        TfbnoodError: for a URL whose client is not installed.
 
     Example:
         import apache_beam as beam
@@ -65,6 +66,8 @@ class ReadImages(beam.PTransform):
         self._patterns = [os.fspath(pattern) for pattern in several]
         if not self._patterns or not all(self._patterns):
             raise DataError(f"patterns must name files. Received: patterns={patterns!r}")
+        for pattern in self._patterns:
+            check_filesystem(pattern)
         found = {_format(pattern) for pattern in self._patterns}
         if format is None and len(found) > 1:
             raise DataError(

@@ -57,8 +57,8 @@ class ScoreImages(beam.PTransform):
             path or a URL.
         images: patterns, or a `ReadImages`. Defaults to none: the input is a PCollection of pairs.
         fit: what to do with other aspect ratios: "crop", "pad" or "stretch". Defaults to "crop".
-        output: write the records to files, `scores.jsonl` or `scores.parquet` in shards, and what cannot be read to
-            `scores.unreadable.jsonl` or the like.
+        output: write the records to files, `scores.jsonl`, `scores.csv` or `scores.parquet` in shards, and what cannot
+            be read to `scores.unreadable.jsonl` or the like.
         model_updates: for automatic updates of the version: a pattern to watch in a stream, such as
             `savedmodels/mine/*/saved_model.pb`, or a PCollection of `ModelMetadata`.
         batch_size: images per call of the model. Defaults to 64.

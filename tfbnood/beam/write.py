@@ -1,5 +1,7 @@
-"""Records as files in shards, JSONL or Parquet."""
+"""Records as files in shards, JSONL, CSV or Parquet."""
 
+import csv
+import io
 import json
 import math
 import os
@@ -15,7 +17,7 @@ from tfbnood.errors import DataError
 
 __all__ = ["WriteRecords", "beside"]
 
-SUFFIXES = (".jsonl", ".parquet")
+SUFFIXES = (".jsonl", ".csv", ".parquet")
 _TYPES = {
     "key": pyarrow.string(),
     "score": pyarrow.float32(),
@@ -39,7 +41,8 @@ class WriteRecords(beam.PTransform):
     however often a worker tried, and a run that fails leaves none. A run does not write beside the results of another.
 
     Args:
-        path: where to, with the ending .jsonl or .parquet; a path or a URL.
+        path: where to, with the ending .jsonl, .csv or .parquet; a path or a URL. Every shard of a CSV has the
+            header.
         columns: of the records, in this order. Defaults to those of `ScoreImages`.
         shards: how many files. Defaults to what the runner finds best.
 
@@ -67,7 +70,7 @@ class WriteRecords(beam.PTransform):
         self._columns, self._shards = tuple(columns), shards
         if self._suffix not in SUFFIXES:
             raise DataError(
-                f"output must end in {' or '.join(SUFFIXES)}. Received: {os.fspath(path)}"
+                f"output must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}. Received: {os.fspath(path)}"
             )
         unknown = [column for column in self._columns if column not in _TYPES]
         if unknown:
@@ -87,10 +90,16 @@ class WriteRecords(beam.PTransform):
                 self._stem, schema, file_name_suffix=self._suffix, num_shards=self._shards
             )
             return records | "Select" >> beam.Map(_selected, self._columns) | sink
+        is_csv = self._suffix == ".csv"
         return (
             records
-            | "ToJson" >> beam.Map(_json_line, self._columns)
-            | WriteToText(self._stem, file_name_suffix=self._suffix, num_shards=self._shards)
+            | "ToLine" >> beam.Map(_csv_line if is_csv else _json_line, self._columns)
+            | WriteToText(
+                self._stem,
+                file_name_suffix=self._suffix,
+                num_shards=self._shards,
+                header=",".join(self._columns) if is_csv else None,
+            )
         )
 
 
@@ -112,3 +121,9 @@ def _json_line(record: dict[str, Any], columns: Sequence[str]) -> str:
         for name, value in _selected(record, columns).items()
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
+
+
+def _csv_line(record: dict[str, Any], columns: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(_selected(record, columns).values())
+    return line.getvalue()

@@ -1,12 +1,13 @@
 """Apache Beam beside scoring in process: images per second at equal cores, and memory over many images.
 
-    .venv/bin/python tools/bench/beam.py --out results/bench_beam.json
+    .venv/bin/python tools/bench/beam.py --parts throughput --out results/beam.json   # under 5 minutes, alone
+    .venv/bin/python tools/bench/beam.py --parts memory --out results/beam.json
 
 Needs `pip install "tfbnood[beam]"`. Each way scores the same PNG files in processes of its own, in turns. Images per
-second are between the first and the last score, when all workers have their model; `seconds` are all, with the start of
-Python, TensorFlow and workers. `cpu` has milliseconds of processor time per image, by the difference between all files
-and a quarter of them, and hardly depends on what else the machine does. Memory is the largest sum of what all processes
-of a way hold, with pages that they share counted in each.
+second are between the first and the last score, when all workers have their model; `cpu_ms` is the processor time of
+the workers per image between the same two, and hardly depends on what else the machine does. `seconds` and
+`cpu_seconds` are of the whole run, with the start of Python, TensorFlow and workers. Memory is the largest sum of what
+all processes of a way hold, with pages that they share counted in each.
 """
 
 import argparse
@@ -44,8 +45,9 @@ with open(f"{out}/scores-0.jsonl", "w") as file:
     for chunk in iterate_folder(folder, export.image_shape):
         found = {k: v.numpy().tolist() for k, v in score(images=tf.constant(chunk.images)).items()}
         for path, *values in zip(chunk.paths, *found.values()):
-            record = {"key": str(path), **dict(zip(found, values))}
-            file.write(json.dumps({**record, "time": time.time(), "worker": os.getpid()}) + "\\n")
+            record = {"key": str(path), **dict(zip(found, values)), "worker": os.getpid()}
+            record |= {"time": time.time(), "cpu": time.process_time()}
+            file.write(json.dumps(record) + "\\n")
 """
 BEAM = """
 import sys
@@ -55,7 +57,8 @@ from tfbnood.beam import ScoreImages
 
 def stamped(record):
     import json, os, time
-    return json.dumps({**record, "time": time.time(), "worker": os.getpid()})
+    record = {**record, "time": time.time(), "cpu": time.process_time(), "worker": os.getpid()}
+    return json.dumps(record)
 
 if __name__ == "__main__":
     base, folder, out, *options = sys.argv[1:]
@@ -74,37 +77,37 @@ WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=("throughput", "memory"), required=True)
     parser.add_argument("--detector", default="fashion_mnist_realnvp")
     parser.add_argument("--data", default="fashion_mnist")
-    parser.add_argument("--images", type=int, default=4000, help="to time (default: 4000)")
+    parser.add_argument("--images", type=int, default=2000, help="to time (default: 2000)")
     parser.add_argument("--turns", type=int, default=3, help="of every way (default: 3)")
     parser.add_argument("--memory-detector", default="digits_realnvp")
     parser.add_argument("--memory-data", default="digits")
     parser.add_argument("--memory-images", type=int, default=20000, help="default: 20000")
-    parser.add_argument("--out", help="result file, JSON")
+    parser.add_argument("--out", help="result file, JSON; the other part stays in it")
     arguments = parser.parse_args()
-    result: dict[str, Any] = {"detector": arguments.detector, "images": arguments.images}
+    result: dict[str, Any] = {}
+    if arguments.out and os.path.exists(arguments.out):
+        result = json.loads(pathlib.Path(arguments.out).read_text("utf-8"))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        counts = (arguments.images // 4, arguments.images)
-        folders = [make_files(folder, arguments.data, count) for count in counts]
-        result["ways"] = time_ways(arguments.detector, folders, counts, arguments.turns)
-        counts = (arguments.memory_images // 10, arguments.memory_images)
-        folders = [make_files(folder, arguments.memory_data, count) for count in counts]
-        result["memory"] = {
-            "detector": arguments.memory_detector,
-            **memory(arguments.memory_detector, folders, counts),
-        }
-    alone = result["ways"]["in process"]
-    result["ratios"] = {
-        way: {
-            "images_per_second": row["images_per_second"] / alone["images_per_second"],
-            "images_per_cpu_second": alone["cpu_ms"] / row["cpu_ms"],
-        }
-        for way, row in result["ways"].items()
-        if row is not alone
-    }
-    print(json.dumps({key: result[key] for key in ("ways", "ratios", "memory")}, indent=2))
+        if "throughput" in arguments.parts:
+            files = make_files(folder, arguments.data, arguments.images)
+            result["throughput"] = {
+                "detector": arguments.detector,
+                "images": arguments.images,
+                "turns": arguments.turns,
+                **throughput(arguments.detector, files, arguments.turns),
+            }
+        if "memory" in arguments.parts:
+            counts = (arguments.memory_images // 10, arguments.memory_images)
+            folders = [make_files(folder, arguments.memory_data, count) for count in counts]
+            result["memory"] = {
+                "detector": arguments.memory_detector,
+                **memory(arguments.memory_detector, folders, counts),
+            }
+    print(json.dumps(result, indent=2))
     if arguments.out:
         write_json(arguments.out, {**result, "versions": _versions(), "machine": machine()})
 
@@ -123,57 +126,64 @@ def make_files(folder: pathlib.Path, data: str, count: int) -> pathlib.Path:
     return target
 
 
-def time_ways(
-    detector: str, folders: list[pathlib.Path], counts: tuple[int, int], turns: int
-) -> dict[str, dict[str, float]]:
+def throughput(detector: str, folder: pathlib.Path, turns: int) -> dict[str, Any]:
     """Medians over the turns of each way, and the largest difference of a score from that in process."""
-    found: dict[str, list[list[dict[str, Any]]]] = {way: [] for way in WAYS}
+    found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for _ in range(turns):
         for way in WAYS:
-            found[way].append([run(way, detector, folder) for folder in folders])
-    expected = found["in process"][0][1]["scores"]
-    more = counts[1] - counts[0]
-    rows = {}
-    for way, pairs in found.items():
-        scores = pairs[0][1]["scores"]
-        assert scores.keys() == expected.keys()
-        rows[way] = {
-            "images_per_second": statistics.median(whole["rate"] for _, whole in pairs),
-            "seconds": statistics.median(whole["seconds"] for _, whole in pairs),
-            "cpu_ms": 1000
-            * statistics.median(whole["cpu"] - part["cpu"] for part, whole in pairs)
-            / more,
-            # Relative to scores above 1, absolute below: some are close to 0.
-            "largest_difference": max(
-                abs(scores[key] - expected[key]) / max(1, abs(expected[key])) for key in expected
-            ),
+            found[way].append(run(way, detector, folder))
+    expected = found["in process"][0]["scores"]
+    ways: dict[str, dict[str, float]] = {}
+    for way, runs in found.items():
+        assert all(one["scores"].keys() == expected.keys() for one in runs)
+        names = ("images_per_second", "cpu_ms", "seconds", "cpu_seconds")
+        ways[way] = {name: statistics.median(one[name] for one in runs) for name in names}
+        ways[way]["largest_difference"] = max(
+            abs(one["scores"][key] - expected[key]) for one in runs for key in expected
+        )
+    alone = ways["in process"]
+    ratios = {
+        way: {
+            "images_per_second": row["images_per_second"] / alone["images_per_second"],
+            "images_per_cpu_second": alone["cpu_ms"] / row["cpu_ms"],
         }
-    return rows
+        for way, row in ways.items()
+        if row is not alone
+    }
+    return {"ways": ways, "ratios": ratios}
 
 
-def rate(lines: list[dict[str, Any]]) -> float:
-    """Images per second from when every worker has scored its first batch to when the first one has no more."""
-    times: dict[int, list[float]] = {}
-    for line in lines:
-        times.setdefault(line["worker"], []).append(line["time"])
-    begin = max(min(some) for some in times.values())
-    end = min(max(some) for some in times.values())
+def steady(lines: list[dict[str, Any]]) -> dict[str, float]:
+    """Images per second from when every worker has scored its first batch to when the first one has no more.
+
+    And milliseconds of the workers' processors per image, from the first score of each to its last.
+    """
+    workers: dict[int, list[dict[str, Any]]] = {}
+    for line in sorted(lines, key=lambda line: line["time"]):
+        workers.setdefault(line["worker"], []).append(line)
+    begin = max(some[0]["time"] for some in workers.values())
+    end = min(some[-1]["time"] for some in workers.values())
     if end <= begin:  # So few images that one had ended before the other began.
-        begin, end = min(map(min, times.values())), max(map(max, times.values()))
-    count = sum(begin < moment <= end for some in times.values() for moment in some)
-    return count / (end - begin)
+        begin = min(some[0]["time"] for some in workers.values())
+        end = max(some[-1]["time"] for some in workers.values())
+    count = sum(begin < line["time"] <= end for line in lines)
+    # The first batch is done when its first score is written.
+    later = sum(line["time"] > some[0]["time"] + 0.05 for some in workers.values() for line in some)
+    cpu = sum(some[-1]["cpu"] - some[0]["cpu"] for some in workers.values())
+    return {"images_per_second": count / (end - begin), "cpu_ms": 1000 * cpu / later}
 
 
 def memory(
     detector: str, folders: list[pathlib.Path], counts: tuple[int, int]
 ) -> dict[str, dict[str, float]]:
-    """The largest memory of each way in GB, over a tenth of the images and all of them."""
+    """The largest memory of each way of Beam in GB, over a tenth of the images and all of them."""
     return {
         way: {
             f"GB_over_{count}_images": run(way, detector, folder)["bytes"] / 1e9
             for count, folder in zip(counts, folders, strict=True)
         }
         for way in WAYS
+        if way != "in process"
     }
 
 
@@ -207,18 +217,13 @@ def run(way: str, detector: str, folder: pathlib.Path) -> dict[str, Any]:
     scores = {one["key"]: one["score"] for one in lines}
     assert len(scores) == len(lines), "a key came twice"
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    found = {"seconds": seconds, "cpu_seconds": cpu, **steady(lines)}
     print(
-        f"{way:30} {len(lines):6} images {seconds:6.1f} s {rate(lines):6.0f} images per second "
-        f"{cpu:6.1f} s of processor {watch.most / 1e9:5.2f} GB",
+        f"{way:30} {len(lines):6} images {seconds:6.1f} s {found['images_per_second']:6.0f} images per second "
+        f"{found['cpu_ms']:6.2f} ms of processor per image {watch.most / 1e9:5.2f} GB",
         flush=True,
     )
-    return {
-        "seconds": seconds,
-        "rate": rate(lines),
-        "cpu": cpu,
-        "bytes": watch.most,
-        "scores": scores,
-    }
+    return {**found, "bytes": watch.most, "scores": scores}
 
 
 class _Watch(threading.Thread):
