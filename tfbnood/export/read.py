@@ -15,6 +15,7 @@ from tfbnood.errors import SavedDetectorError
 __all__ = ["ExportedDetector", "newest_version"]
 
 _OUTPUTS = ("score", "p_value", "is_ood", "bits_per_dim", "valid")
+_OPTIONAL = ("cluster", "is_ood_certified")
 
 
 def newest_version(base: str | os.PathLike[str]) -> pathlib.Path | None:
@@ -34,6 +35,7 @@ class ExportedDetector:
     Attributes:
         image_shape: `(height, width, channels)` of the images that it takes.
         fpr: the false-alarm rate behind `is_ood`.
+        confidence: that behind `is_ood_certified`; None where it was not asked for.
         about: what the detector says of itself.
 
     Example:
@@ -49,6 +51,8 @@ class ExportedDetector:
             height, width, channels = (int(side) for side in about["image_shape"])
             self.image_shape = (height, width, channels)
             self.fpr = float(about["fpr"])
+            given = about.get("confidence")
+            self.confidence = None if given is None else float(given)
             self.calibration_images = int(about["calibration_images"])
             self.statistic = str(about["statistic"])
             self.about: dict[str, Any] = dict(about["about"])
@@ -62,12 +66,16 @@ class ExportedDetector:
             ) from error
 
     def predict(self, images: Any) -> dict[str, np.ndarray]:
-        """The outputs of the signature `uint8`, each `[n]`; images are an array or arrays of several."""
+        """The outputs of the signature `uint8`, each `[n]`; images are an array or arrays of several.
+
+        An export with a certified rate also has `is_ood_certified`, and one within clusters `cluster`.
+        """
         parts = [
             self._score(images=tf.constant(batch))
             for batch in self._batches([images] if isinstance(images, np.ndarray) else images)
         ]
-        return {name: np.concatenate([part[name].numpy() for part in parts]) for name in _OUTPUTS}
+        names = (*_OUTPUTS, *(name for name in _OPTIONAL if parts and name in parts[0]))
+        return {name: np.concatenate([part[name].numpy() for part in parts]) for name in names}
 
     def _batches(self, images: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         for batch in images:

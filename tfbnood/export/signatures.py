@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood._core.units import bits_per_dim
+from tfbnood.calibration.mondrian import Mondrian
 from tfbnood.data.formats import decode_image
 from tfbnood.export.batch_score import BatchScore
 from tfbnood.protocols import Likelihood
@@ -30,6 +31,15 @@ class Served(tf.Module):
     """The functions behind the signatures, and every variable they read.
 
     Rows are scored in chunks inside the graph, so that the memory of a server does not grow with a request.
+
+    Args:
+        model: frozen.
+        statistic: fitted.
+        null: sorted calibration scores.
+        fpr: false-alarm rate.
+        batch_score: behind `score_batch`, if there is one.
+        within: calibration scores by cluster, for p-values within an image's cluster.
+        certified_levels: p-values up to which `is_ood_certified` raises an alarm, by cluster, or one for all.
     """
 
     def __init__(
@@ -39,6 +49,9 @@ class Served(tf.Module):
         null: np.ndarray,
         fpr: float,
         batch_score: BatchScore | None,
+        *,
+        within: Mondrian | None = None,
+        certified_levels: np.ndarray | None = None,
     ):
         super().__init__(name="tfbnood")
         self.image_shape = statistic.image_shape_
@@ -46,8 +59,16 @@ class Served(tf.Module):
         self.has_likelihood = isinstance(model, Likelihood)
         # The trace that the scores use as well. Bound, not kept as a model: TensorFlow would save all that it finds.
         self._gather = functools.partial(gather, model, widest(statistic.need, "log_prob"))
-        self._scorer = statistic.scorer(likelihood=self.has_likelihood)
+        self._within = within
+        assign = None if within is None else within.clusters.tensor_assign
+        self._scorer = statistic.scorer(likelihood=self.has_likelihood, assign=assign)
         self._null = null
+        self._certified_levels = certified_levels
+        self._outputs = dict(_SCORES)
+        if within is not None:
+            self._outputs["cluster"] = tf.int32
+        if certified_levels is not None:
+            self._outputs["is_ood_certified"] = tf.bool
         # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
         self._statistic_variables = statistic.variables
@@ -66,13 +87,14 @@ class Served(tf.Module):
         def by_chunk(function, dtypes):
             return lambda **inputs: in_chunks(function, list(inputs.values()), dtypes)
 
+        scores = self._outputs
         functions = {
             "serving_default": (
-                by_chunk(lambda images: score(*self.checked(images)), _SCORES),
+                by_chunk(lambda images: score(*self.checked(images)), scores),
                 floats,
             ),
-            "uint8": (by_chunk(lambda images: score(*self.checked(images)), _SCORES), integers),
-            "encoded": (by_chunk(lambda files: score(*self.decoded(files)), _SCORES), encoded),
+            "uint8": (by_chunk(lambda images: score(*self.checked(images)), scores), integers),
+            "encoded": (by_chunk(lambda files: score(*self.decoded(files)), scores), encoded),
         }
         if self.has_likelihood:
             log_prob = by_chunk(lambda images: self.log_prob(*self.checked(images)), _LIKELIHOODS)
@@ -125,13 +147,24 @@ class Served(tf.Module):
         """The outputs of a row-wise signature."""
         found = self._scorer.outputs(images, tf.constant(self._null, tf.float64))
         bits = found.get("bits_per_dim", tf.zeros_like(found["score"]))
-        return {
+        p_value = found["p_value"]
+        if self._within is not None:
+            p_value = self._within.tensor_p_values(found["score"], found["cluster"])
+
+        answer = {
             "score": tf.where(valid, found["score"], tf.constant(self._null[-1], tf.float32)),
-            "p_value": tf.cast(tf.where(valid, found["p_value"], 0.0), tf.float32),
-            "is_ood": (found["p_value"] <= self.fpr) | ~valid,
+            "p_value": tf.cast(tf.where(valid, p_value, 0.0), tf.float32),
+            "is_ood": (p_value <= self.fpr) | ~valid,
             "bits_per_dim": tf.where(valid, bits, 0.0),
             "valid": valid,
         }
+        if self._within is not None:
+            answer["cluster"] = tf.where(valid, found["cluster"], -1)
+        if self._certified_levels is not None:
+            cluster = found.get("cluster", tf.zeros_like(valid, tf.int32))
+            level = tf.gather(tf.constant(self._certified_levels, tf.float64), cluster)
+            answer["is_ood_certified"] = (p_value <= level) | ~valid
+        return answer
 
     def log_prob(self, images: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:
         """Log-likelihoods in nats."""

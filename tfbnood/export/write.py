@@ -4,6 +4,7 @@ Signatures, every output of shape `[n]`:
 
 - `serving_default` (`images` float32) and `uint8` (`images` uint8) → `score`, `p_value`, `is_ood`, `bits_per_dim`,
   `valid`: every row on its own, so that the answer is the same alone, padded, or merged with other clients' rows;
+  with `confidence` also `is_ood_certified`, and of a calibration within clusters `cluster`;
 - `encoded` (`image_bytes`, PNG or JPEG) → the same;
 - `log_prob` (`images`) → `log_prob`, `bits_per_dim`, `valid`, in evaluation mode;
 - `score_batch` (`images`) → `delta`, `p_value`, `is_ood`, `batch_p_value`, `valid`: the paper's Δ with the request as
@@ -24,7 +25,8 @@ import tensorflow as tf
 from tfbnood._core.files import file_sha256, publish_version, staging_folder
 from tfbnood._core.images import as_images
 from tfbnood._core.provenance import versions
-from tfbnood.calibration.conformal import Calibration, check_false_alarm_rate
+from tfbnood.calibration.conformal import Calibration
+from tfbnood.calibration.passes import alarm_levels, thresholds
 from tfbnood.calibration.rates import default_false_alarm_rate
 from tfbnood.errors import NotCalibratedError, StatisticError
 from tfbnood.export.batch_score import BatchScore, delta_of, shift_of
@@ -34,7 +36,7 @@ from tfbnood.protocols import Likelihood
 from tfbnood.scoring.rules import batch_normalizations
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 
-__all__ = ["FORMAT", "export"]
+__all__ = ["FORMAT", "check_exportable", "describe", "describe_alarms", "export"]
 
 FORMAT = 1
 
@@ -48,6 +50,7 @@ def export(
     about: dict[str, Any],
     tolerate: tuple[str, ...] = (),
     fpr: float | None = None,
+    confidence: float | None = None,
     held_out: Any = None,
     embed: Any = None,
     progress: bool = False,
@@ -61,13 +64,54 @@ def export(
         calibration: of the statistic.
         about: what the detector says of itself.
         tolerate: names of changes that raise no more alarms than the rate allows; for the record.
-        fpr: false-alarm rate behind `is_ood`. Defaults to 0.01, or to the smallest that few images allow.
+        fpr: false-alarm rate behind `is_ood`. Defaults to 0.01, or to more with few calibration images.
+        confidence: with it, such as 0.95, every image also has `is_ood_certified`: alarms whose rate is at most `fpr`
+            with this confidence over the draw of the calibration images, not only on average.
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
         embed: reference images to put into the model, so that `score_batch` mixes samples as the paper does. Defaults
             to none, and mixed moments: then no image is inside the export.
         progress: show a bar on a terminal.
     """
+    statistic, null, fpr = check_exportable(statistic, calibration, fpr)
+    assert calibration is not None
+    certified = None
+    if confidence is not None:
+        certified = alarm_levels(calibration, 1, fpr, confidence=confidence)[0]
+    batch_score = None
+    bank = None if embed is None else as_images(embed, statistic.image_shape_, name="embed")
+    if held_out is not None and batch_normalizations(model):
+        images = as_images(held_out, statistic.image_shape_, name="held_out")
+        group = (
+            delta_of(model, bank, images) if isinstance(model, Likelihood) else shift_of(statistic)
+        )
+        if group is not None:
+            batch_score = BatchScore(group, images, progress=progress)
+    served = Served(
+        model,
+        statistic,
+        null,
+        fpr,
+        batch_score,
+        within=calibration.within,
+        certified_levels=certified,
+    )
+    base = pathlib.Path(base)
+    with staging_folder(base) as temporary:
+        tf.saved_model.save(served, str(temporary), signatures=served.signatures())
+        about = {**about, **({"tolerate": list(tolerate)} if tolerate else {})}
+        sizes = None if batch_score is None else list(batch_score.sizes)
+        embedded = 0 if batch_score is None or bank is None else len(bank)
+        description = describe(statistic, null, fpr, sizes, embedded, about)
+        description |= describe_alarms(calibration, fpr, confidence)
+        _write_extras(temporary, base.name, description)
+        return publish_version(temporary, base)
+
+
+def check_exportable(
+    statistic: Statistic, calibration: Calibration | None, fpr: float | None
+) -> tuple[EvidenceStatistic, np.ndarray, float]:
+    """The statistic, its sorted calibration scores and the false-alarm rate, if a graph can have them inside."""
     if calibration is None:
         raise NotCalibratedError(
             "call calibrate() with held-out in-distribution images before export()"
@@ -78,30 +122,12 @@ def export(
             f"Received: {statistic.name}"
         )
     null = calibration.null_of_images(1)
-    fpr = default_false_alarm_rate(len(null)) if fpr is None else fpr
-    check_false_alarm_rate(fpr, null)
-    batch_score = None
-    bank = None if embed is None else as_images(embed, statistic.image_shape_, name="embed")
-    if held_out is not None and batch_normalizations(model):
-        images = as_images(held_out, statistic.image_shape_, name="held_out")
-        group = (
-            delta_of(model, bank, images) if isinstance(model, Likelihood) else shift_of(statistic)
-        )
-        if group is not None:
-            batch_score = BatchScore(group, images, progress=progress)
-    served = Served(model, statistic, null, fpr, batch_score)
-    base = pathlib.Path(base)
-    with staging_folder(base) as temporary:
-        tf.saved_model.save(served, str(temporary), signatures=served.signatures())
-        about = {**about, **({"tolerate": list(tolerate)} if tolerate else {})}
-        sizes = None if batch_score is None else list(batch_score.sizes)
-        embedded = 0 if batch_score is None or bank is None else len(bank)
-        description = _description(statistic, null, fpr, sizes, embedded, about)
-        _write_extras(temporary, base.name, description)
-        return publish_version(temporary, base)
+    fpr = default_false_alarm_rate(calibration.fewest) if fpr is None else fpr
+    alarm_levels(calibration, 1, fpr)  # Refuses a rate that they cannot resolve.
+    return statistic, null, fpr
 
 
-def _description(
+def describe(
     statistic: Statistic,
     null: np.ndarray,
     fpr: float,
@@ -109,6 +135,7 @@ def _description(
     embedded: int,
     about: dict[str, Any],
 ) -> dict[str, Any]:
+    """What an export says of itself, as JSON-safe values."""
     return {
         "format": FORMAT,
         "statistic": statistic.name,
@@ -122,6 +149,24 @@ def _description(
         "about": about,
         "versions": versions(),
     }
+
+
+def describe_alarms(
+    calibration: Calibration, fpr: float, confidence: float | None = None
+) -> dict[str, Any]:
+    """What an export says of alarms beyond one threshold for all images, as JSON-safe values; often nothing."""
+    found: dict[str, Any] = {}
+    if (within := calibration.within) is not None:
+        found["clusters"] = {
+            "by": within.clusters.kind,
+            "calibration_images": [len(null) for null in within.nulls],
+            "thresholds": within.thresholds(within.alarm_levels(fpr)[0]).tolist(),
+        }
+    if confidence is not None:
+        levels, _ = alarm_levels(calibration, 1, fpr, confidence=confidence)
+        found["confidence"] = confidence
+        found["certified_thresholds"] = thresholds(calibration, 1, levels).tolist()
+    return found
 
 
 def _write_extras(folder: pathlib.Path, name: str, about: dict[str, Any]) -> None:
