@@ -16,16 +16,18 @@ from tfbnood.reproduce import figures as paper_figures
 from tfbnood.reproduce import paper
 from tfbnood.reproduce import tables as paper_tables
 from tfbnood.reproduce.run import read_studies, reproduce
+from tfbnood.reproduce.stages import is_of
 from tfbnood.reproduce.studies import NEEDS, SCALES
 
 STUDY = dataclasses.replace(
     SCALES["tiny"][0],
     steps=40,
+    waic_steps=20,
     background=20,
     generator=dataclasses.replace(SCALES["tiny"][0].generator, steps=20, samples=32),
 )
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "paper"
-OPTIONS = {"scale": "tiny", "n": 60, "batches": 3}
+OPTIONS = {"scale": "tiny", "n": 60, "batches": 3, "seeds": 2}
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +76,26 @@ def test_what_is_committed_can_be_read(what):
     assert len(studies) >= (what != "figure2")
 
 
-def test_what_is_committed_counts_as_finished(tmp_path, capsys):
+def test_what_is_committed_counts_as_finished_or_is_of_earlier_trainings_as_a_whole(
+    tmp_path, capsys
+):
     out = shutil.copytree(RESULTS, tmp_path / "paper")
+    files = {
+        (study, stage): out
+        / "stages"
+        / f"{study.name}_{stage}{'_5' if stage == 'waic' else ''}.json"
+        for study in SCALES["cpu"]
+        for stage in ("training", *study.stages)
+    }
+    ours = [
+        path.is_file() and is_of(path, study.settings_of(stage))
+        for (study, stage), path in files.items()
+    ]
+    assert len(set(ours)) == 1  # Tables of several trainings would not fit together.
+    if not ours[0]:
+        reproduce("table1", out, scale="cpu", n=1000, batches=100, finished=True)
+        assert read_studies(out / "table1.json") == {}
+        return
     # Whatever is measured again would fail: there is no such folder of data.
     found = reproduce("all", out, scale="cpu", n=1000, batches=100, data_dir=str(tmp_path / "no"))
     said = capsys.readouterr().err
@@ -233,10 +253,43 @@ def test_finished_stages_make_files_without_running_others(everything, tmp_path,
 def test_other_numbers_of_seeds_are_other_results(everything, monkeypatch):
     out, _ = everything
     monkeypatch.setitem(SCALES, "tiny", (STUDY,))
-    reproduce("table2", out, seeds=1, **OPTIONS)
+    reproduce("table2", out, **{**OPTIONS, "seeds": 1})
     assert results(out, "table2")["waic"] is None
     reproduce("table2", out, **OPTIONS)
     assert results(out, "table2")["waic"]["rows"]
+
+
+def test_waic_is_of_models_of_its_own_and_of_one_length(everything):
+    out, _ = everything
+    runs = {path.name: json.loads((path / "run.json").read_text()) for path in _runs(out)}
+    members = {name: run for name, run in runs.items() if name.startswith("digits_vae_waic_")}
+    assert {run["seed"] for run in members.values()} == {1, 2}
+    assert {run["steps"] for run in members.values()} == {20}
+    assert runs["digits_vae"]["steps"] == 40
+    assert "WAIC is of models of its own" in (out / "table2.md").read_text()
+    stage = json.loads((out / "stages" / "digits_vae_waic_2.json").read_text())
+    assert stage["settings"]["waic_steps"] == 20
+
+
+def _runs(out):
+    return [path for path in (out / "runs").iterdir() if (path / "run.json").is_file()]
+
+
+def test_steps_and_precision_may_be_others_and_are_other_results(everything, monkeypatch, capsys):
+    out, _ = everything
+    monkeypatch.setitem(SCALES, "tiny", (STUDY,))
+    before = (out / "table1.md").read_text()
+    reproduce("table1", out, finished=True, steps=41, **OPTIONS)
+    assert read_studies(out / "table1.json") == {}
+    reproduce("table1", out, finished=True, precision="mixed_bfloat16", **OPTIONS)
+    assert read_studies(out / "table1.json") == {}
+    reproduce("table1", out, finished=True, **OPTIONS)
+    assert results(out, "table1")["settings"]["steps"] == 40
+    assert (out / "table1.md").read_text() == before
+    with pytest.raises(
+        TfbnoodError, match=r"waic_steps must be at least 1. Received: waic_steps=0"
+    ):
+        reproduce("table2", out, waic_steps=0, **OPTIONS)
 
 
 def test_a_training_with_other_settings_is_not_taken_for_it(everything, tmp_path, monkeypatch):
@@ -257,7 +310,7 @@ def test_a_shipped_training_is_not_made_again(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         reproduce("table1", tmp_path, **OPTIONS)
     wanted = {"data": "digits", "model": "vae", "preset": "tiny", "steps": 120, "seed": 0}
-    assert asked == [("digits_vae", {**wanted, "mutation": 0.0})]
+    assert asked == [("digits_vae", {**wanted, "mutation": 0.0, "precision": "float32"})]
 
 
 def test_wrong_arguments_are_one_line(tmp_path, capsys):

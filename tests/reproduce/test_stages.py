@@ -3,7 +3,7 @@
 import pytest
 
 from tfbnood.errors import TfbnoodError
-from tfbnood.reproduce.stages import Stages
+from tfbnood.reproduce.stages import Stages, is_of
 
 
 def test_a_finished_stage_is_not_run_again(tmp_path, capsys):
@@ -18,6 +18,24 @@ def test_a_finished_stage_is_not_run_again(tmp_path, capsys):
         assert stages.run("one", work) == {"value": 1}
     assert len(calls) == 1
     assert "[1/2] one took" in capsys.readouterr().err
+
+
+def test_a_stage_of_another_training_is_run_again_and_says_so(tmp_path, capsys):
+    def run(settings, result):
+        return Stages(tmp_path, {}, total=1).run("one", lambda: result, settings)
+
+    assert run({"steps": 100, "sets": ("a",)}, 1) == 1
+    assert run({"steps": 100, "sets": ("a",)}, 2) == 1
+    assert "other settings" not in capsys.readouterr().err
+    assert run({"steps": 200, "sets": ("a",)}, 3) == 3
+    assert "one, of other settings before …" in capsys.readouterr().err
+    path = tmp_path / "stages" / "one.json"
+    assert is_of(path, {"steps": 200, "sets": ["a"]})
+    assert not is_of(path, {"steps": 100, "sets": ["a"]})
+    # Files of earlier versions do not say what they are of.
+    path.write_text('{"result": 4, "seconds": 1}')
+    assert run(None, 5) == 4
+    assert run({"steps": 200}, 5) == 5
 
 
 def test_a_stage_that_fails_leaves_the_finished_ones(tmp_path):

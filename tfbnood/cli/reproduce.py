@@ -3,10 +3,11 @@
 import argparse
 from typing import Any
 
+from tfbnood._core.precision import PRECISIONS
 from tfbnood.cli import checks, options, values
 from tfbnood.errors import TfbnoodError
 from tfbnood.reproduce.near_cases import CASES
-from tfbnood.reproduce.studies import SCALES, WHAT
+from tfbnood.reproduce.studies import SCALES, WAIC_MODELS, WHAT
 
 __all__ = ["add", "run"]
 
@@ -41,8 +42,22 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--seeds",
         type=values.integer(1),
-        default=2,
-        help="models trained for WAIC; 1 leaves it out (default: 2)",
+        default=WAIC_MODELS,
+        help=f"models trained for WAIC; 1 leaves it out (default: {WAIC_MODELS})",
+    )
+    command.add_argument(
+        "--steps",
+        type=values.integer(1),
+        help="optimiser steps of the studies' models (default: by study)",
+    )
+    command.add_argument(
+        "--waic-steps",
+        type=values.integer(1),
+        metavar="STEPS",
+        help="of each model of WAIC (default: by study)",
+    )
+    command.add_argument(
+        "--precision", choices=PRECISIONS, help="of all trainings (default: by study)"
     )
     options.data_dir(command)
     command.set_defaults(run=run)
@@ -70,6 +85,9 @@ def run(arguments: argparse.Namespace) -> None:
         n=arguments.n,
         batches=arguments.batches,
         seeds=arguments.seeds,
+        steps=arguments.steps,
+        waic_steps=arguments.waic_steps,
+        precision=arguments.precision,
         data_dir=arguments.data_dir,
         runs=arguments.runs,
         only=arguments.only,

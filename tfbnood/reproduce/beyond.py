@@ -43,7 +43,7 @@ def make_deltas_table(studies: Studies) -> Table:
         "samples, draws (1, 1)": ("draws", 0),
         "moments, draws (2, 8)": ("draws", 1),
     }
-    lines = [["model", "outliers", "share", *labels, "images a second, draws (1, 1)"]]
+    lines = [["model", "outliers", "share", *labels, "images per second, draws (1, 1)"]]
     for name, study in studies.items():
         if "deltas" not in study:
             continue

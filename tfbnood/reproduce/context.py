@@ -75,6 +75,7 @@ class StudyContext:
             steps=steps,
             seed=seed,
             mutation=mutation,
+            precision=self.study.precision,
         )
 
     def sample_sets(self) -> dict[str, np.ndarray]:

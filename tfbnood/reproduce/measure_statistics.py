@@ -72,12 +72,13 @@ def measure_waic(context: StudyContext) -> dict[str, Any] | None:
     """WAIC of independently trained models, or None where one model is all there is."""
     if context.seeds < 2:
         return None
-    name, steps = context.study.name, context.study.steps
-    others = [
-        context.load_or_train(f"{name}_{seed}", context.dataset, steps, seed=seed)
-        for seed in range(1, context.seeds)
+    name, steps = context.study.name, context.study.waic_steps
+    # All of one length, none of them the study's own, which is trained for longer.
+    members = [
+        context.load_or_train(f"{name}_waic_{seed}", context.dataset, steps, seed=seed)
+        for seed in range(1, context.seeds + 1)
     ]
-    return _evaluate(context, [context.model, *others], ["waic"])
+    return _evaluate(context, members, ["waic"])
 
 
 def measure_ratio(context: StudyContext) -> dict[str, Any]:

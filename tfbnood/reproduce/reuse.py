@@ -33,6 +33,7 @@ def load_or_train(
     steps: int,
     seed: int = 0,
     mutation: float = 0.0,
+    precision: str = "float32",
 ) -> Any:
     """The training in `folder`, or the one of that name that ships with the package, or a new one.
 
@@ -45,10 +46,11 @@ def load_or_train(
         TfbnoodError: the training in the folder has other settings.
     """
     settings: dict[str, Any] = {"model": model, "preset": preset}
-    settings |= {"steps": steps, "seed": seed, "mutation": mutation}
+    settings |= {"steps": steps, "seed": seed, "mutation": mutation, "precision": precision}
     wanted = {"data": dataset.name, **settings}
     if (folder / "model.keras").is_file():
-        run = json.loads((folder / "run.json").read_text())
+        # Version 0.1.0 had no precision.
+        run = {"precision": "float32", **json.loads((folder / "run.json").read_text())}
         other = [key for key in wanted if run.get(key, 0) != wanted[key]]
         if other:
             raise TfbnoodError(

@@ -19,8 +19,8 @@ from tfbnood.reproduce.context import StudyContext
 from tfbnood.reproduce.measure import MEASURES
 from tfbnood.reproduce.near_cases import CASES
 from tfbnood.reproduce.page import Section, page_as_html, page_as_markdown
-from tfbnood.reproduce.stages import Stages
-from tfbnood.reproduce.studies import NEEDS, SCALES, WHAT, Study
+from tfbnood.reproduce.stages import Stages, is_of
+from tfbnood.reproduce.studies import NEEDS, SCALES, WAIC_MODELS, WHAT, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,9 +55,10 @@ _TABLES: Mapping[str, Callable[[tables.Studies], Section]] = MappingProxyType(
 )
 _DIFFERENCES = {
     "tiny": "Models of minutes on scikit-learn's 8×8 digits: to see that everything runs, not to compare.",
-    "cpu": "Ours are small models trained for an hour or so on one core each, the paper's are of full size; Tiny "
-    "ImageNet stands for 32×32 ImageNet; WAIC is of as many models as --seeds says; CIFAR-10 may be a part of it, "
-    "as the table of trainings says.",
+    "cpu": "Ours are small models trained for an hour or so on two cores each, the paper's are of full size; Tiny "
+    "ImageNet stands for 32×32 ImageNet; WAIC is of models of its own, shorter trained; CIFAR-10 may be a part of it, "
+    "as the table of trainings says. The paper does not say how it rotates: `rotation` takes nearest neighbours, the "
+    "default of Pillow and torchvision, and is compared with it; `rotation-bilinear` has the same angles.",
     "paper": "The paper's sizes; the number of training steps is ours, as the paper does not give it. Tiny ImageNet "
     "stands for 32×32 ImageNet.",
 }
@@ -70,7 +71,10 @@ def reproduce(
     scale: str = "cpu",
     n: int = 1000,
     batches: int = 100,
-    seeds: int = 2,
+    seeds: int = WAIC_MODELS,
+    steps: int | None = None,
+    waic_steps: int | None = None,
+    precision: str | None = None,
     data_dir: str | None = None,
     runs: str | pathlib.Path | None = None,
     only: str | None = None,
@@ -87,7 +91,10 @@ def reproduce(
         scale: `tiny`, `cpu` or `paper`.
         n: images of each set, at most.
         batches: batches of each kind for the whole-batch tests.
-        seeds: independently trained models of WAIC; 1 leaves it out.
+        seeds: independently trained models of WAIC; 1 leaves it out. Defaults to 5.
+        steps: of the studies' own models, instead of those in `SCALES`; with `only`, of that one.
+        waic_steps: of the models of WAIC, likewise.
+        precision: of all trainings, likewise.
         data_dir: as for `tfbnood.data.load`.
         runs: folder of trainings, made there or already there. Defaults to `out/runs`.
         only: name of one study, such as `cifar10_realnvp`; the files are then of what is finished.
@@ -106,9 +113,16 @@ def reproduce(
     names = [study.name for study in SCALES[scale]]
     if only is not None and only not in names:
         raise TfbnoodError(f"only must be one of {', '.join(names)}. Received: only={only!r}")
-    for name, count in (("n", n), ("batches", batches), ("seeds", seeds)):
-        if count < 1:
+    counts = {"n": n, "batches": batches, "seeds": seeds, "steps": steps, "waic_steps": waic_steps}
+    for name, count in counts.items():
+        if count is not None and count < 1:
             raise TfbnoodError(f"{name} must be at least 1. Received: {name}={count}")
+    given = {"steps": steps, "waic_steps": waic_steps, "precision": precision}
+    own: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    studies = [
+        dataclasses.replace(study, **own) if only in (None, study.name) else study
+        for study in SCALES[scale]
+    ]
     out = pathlib.Path(out)
     wanted = tuple(NEEDS) if what == "all" else (what,)
     needed = {stage for one in wanted for stage in NEEDS[one]}
@@ -118,7 +132,7 @@ def reproduce(
             for stage in ("training", *study.stages)
             if stage in needed or (stage == "training" and needed & set(study.stages))
         ]
-        for study in SCALES[scale]
+        for study in studies
         if only in (None, study.name) and not finished
     }
     settings = {"scale": scale, "n": n, "batches": batches}
@@ -129,7 +143,8 @@ def reproduce(
         context = StudyContext(study, runs, n, batches, seeds, data_dir)
         for stage in its_stages:
             measure = functools.partial(MEASURES[stage], context)
-            stages.run(_stage_name(study.name, stage, seeds), measure)
+            name = _stage_name(study.name, stage, seeds)
+            stages.run(name, measure, study.settings_of(stage, seeds))
     about = {
         "command": shlex.join(["tfbnood", *sys.argv[1:]]),
         **settings,
@@ -137,7 +152,7 @@ def reproduce(
         "versions": versions(),
         "machine": machine(),
     }
-    found = {study.name: _finished(out, study, seeds) for study in SCALES[scale]}
+    found = {study.name: _finished(out, study, seeds) for study in studies}
     sections = [_write(one, out, about, found) for one in wanted]
     if what == "all":
         sections = [_introduction(about, found), *sections]
@@ -191,11 +206,11 @@ def _stage_name(study: str, stage: str, seeds: int) -> str:
 
 
 def _finished(out: pathlib.Path, study: Study, seeds: int) -> dict[str, Any]:
-    """What the finished stages of a study gave, in this call or another."""
+    """What the finished stages of a study gave, in this call or another with the same training."""
     found = {}
     for stage in ("training", *study.stages):
         path = out / "stages" / f"{_stage_name(study.name, stage, seeds)}.json"
-        if path.is_file():
+        if path.is_file() and is_of(path, study.settings_of(stage, seeds)):
             found[stage] = _result(path)
     return {"settings": dataclasses.asdict(study), **found} if found else {}
 

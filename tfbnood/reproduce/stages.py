@@ -4,14 +4,14 @@ import json
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfbnood._core.files import remove_leftovers, write_json
 from tfbnood._core.runs import RunFolder
 from tfbnood.errors import TfbnoodError
 
-__all__ = ["Stages"]
+__all__ = ["Stages", "is_of"]
 
 
 class Stages:
@@ -32,16 +32,27 @@ class Stages:
         remove_leftovers(self._stages.folder)
         self._total, self._done, self._seconds = total, 0, 0.0
 
-    def run(self, name: str, work: Callable[[], Any]) -> Any:
-        """Returns what `work` returned, now or in an earlier call; it must be JSON-safe."""
+    def run(
+        self, name: str, work: Callable[[], Any], settings: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns what `work` returned, now or in an earlier call; it must be JSON-safe.
+
+        Args:
+            name: of the stage and of its file.
+            work: what to do if the file is not there, or is of other settings.
+            settings: of this stage alone, such as how its model was trained; JSON-safe.
+        """
         path = self._stages.folder / f"{name}.json"
         self._done += 1
-        if not path.is_file():
+        if not path.is_file() or not is_of(path, settings):
             # Locked one by one: processes with different studies may share the folder.
             with self._stages.lock(name):
-                self._say(f"{name} …")
+                again = ", of other settings before" if path.is_file() else ""
+                self._say(f"{name}{again} …")
                 began = time.monotonic()
                 result = {"result": work(), "seconds": round(time.monotonic() - began, 1)}
+                if settings is not None:
+                    result["settings"] = settings
                 write_json(path, result, compact=True)
         result = _read(path)
         self._seconds += result["seconds"]
@@ -53,10 +64,15 @@ class Stages:
         print(f"[{self._done}/{self._total}] {text}", file=sys.stderr, flush=True)
 
 
+def is_of(path: pathlib.Path, settings: Mapping[str, Any] | None) -> bool:
+    """True if the stage in a file was run with these settings; None are those of any file."""
+    return settings is None or _read(path).get("settings") == json.loads(json.dumps(settings))
+
+
 def _read(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
-        return {"result": content["result"], "seconds": float(content["seconds"])}
+        return {**content, "result": content["result"], "seconds": float(content["seconds"])}
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise TfbnoodError(
             f"{path} is not readable ({error}); remove it to run the stage again"

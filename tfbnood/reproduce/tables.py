@@ -38,13 +38,16 @@ def title_of(study: str) -> str:
 
 def make_training_table(studies: Studies) -> Table:
     """What was trained; where the paper's sizes and data differ it says so in the text around."""
-    table = [["model", "preset", "parameters", "steps", "training images", "data from"]]
+    table = [
+        ["model", "preset", "parameters", "steps", "precision", "training images", "data from"]
+    ]
     for name, study in studies.items():
         if "training" in study:
             settings, found = study["settings"], study["training"]
             size = f"{found['parameters'] / 1e6:.2f} M"
             count = f"{found['train_images']:,}"
-            line = [title_of(name), settings["preset"], size, f"{settings['steps']:,}", count]
+            line = [title_of(name), settings["preset"], size, f"{settings['steps']:,}"]
+            line += [settings.get("precision", "float32"), count]
             table.append([*line, found["source"]])
     return table
 
@@ -100,6 +103,7 @@ def make_table2(studies: Studies) -> Section:
     text = (
         "At 100 % inliers and outliers are scored in pools of their own, the paper's protocol; below, in one pool. "
         "Δ (ours) mixes samples as the paper does; bn_delta(mixing=moments) is the cheaper twin.",
+        *_describe_waic(studies),
         paper.SLIPS[2],
     )
     return Section("Table 2: which images are out-of-distribution", text, tables)
@@ -153,6 +157,17 @@ def make_table4(studies: Studies) -> Section:
         "images depends on the generator; those of Figures 4 and 5 are the paper's.",
     )
     return Section("Table 4: generated samples", text, [("Bits per dimension", table)])
+
+
+def _describe_waic(studies: Studies) -> Iterator[str]:
+    steps = {
+        title_of(name): study["settings"].get("waic_steps")
+        for name, study in studies.items()
+        if study.get("waic") and study.get("settings", {}).get("waic_steps")
+    }
+    if steps:
+        lengths = "; ".join(f"{name}: {count:,} steps" for name, count in steps.items())
+        yield f"WAIC is of models of its own, all of one length, with the unbiased variance. {lengths}."
 
 
 def _with(studies: Studies, stage: str) -> Iterator[tuple[str, Any]]:

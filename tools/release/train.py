@@ -13,6 +13,8 @@ import pathlib
 import shutil
 from typing import Any
 
+from cards import make_card
+
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood.data import Dataset, load
@@ -60,7 +62,8 @@ def make(name: str, arguments: argparse.Namespace) -> None:
     settings = DEMO
     if name in STUDIES:
         study = STUDIES[name]
-        settings = {key: getattr(study, key) for key in ("data", "model", "preset", "steps")}
+        keys = ("data", "model", "preset", "steps", "precision")
+        settings = {key: getattr(study, key) for key in keys}
     dataset = load(settings["data"], data_dir=arguments.data_dir)
     model, training = load_or_train(name, settings, dataset, arguments.runs)
     statistic = prepare_ensemble(dataset.train, arguments.runs)
@@ -95,6 +98,8 @@ def make(name: str, arguments: argparse.Namespace) -> None:
     shutil.rmtree(arguments.out / name, ignore_errors=True)
     base.rename(arguments.out / name)
     partial.rmdir()
+    card = make_card(arguments.out / name, arguments.results)
+    (arguments.out / name / "README.md").write_text(card)
     print(f"{arguments.out / name}: {size / 1e6:.1f} MB")
 
 
@@ -108,11 +113,10 @@ def load_or_train(
     if not (runs / name).is_dir() and (model := trained_model(name, {**settings, "seed": 0})):
         return model, manifest(name)["training"]
     options = {key: value for key, value in settings.items() if key != "data"}
-    # A VAE's step took longer with XLA (0.44 s against 0.34); the flows that ship were trained with it.
-    jit = settings["preset"] != "tiny" and settings["model"] == "realnvp"
-    model = train(dataset, out=runs / name, jit=jit, **options)
+    model = train(dataset, out=runs / name, **options)
     run = json.loads((runs / name / "run.json").read_text())
-    record = {key: run[key] for key in (*settings, "seed", "batch_size", "learning_rate", "jit")}
+    keys = {**settings, "seed": 0, "batch_size": 0, "learning_rate": 0, "jit": 0, "precision": 0}
+    record = {key: run[key] for key in keys}
     record |= {"train_images": run["train_images"], "train_sha256": run["train_sha256"]}
     record |= {"minutes": round(run["seconds"] / 60, 1), "bits_per_dim": run["result"]}
     return model, record

@@ -8,6 +8,8 @@ random place of a random image and pasted at a random place, also where it is ne
 """
 
 import argparse
+import json
+import os
 import time
 
 import numpy as np
@@ -45,7 +47,7 @@ def main() -> None:
     arguments = parser.parse_args()
     about = {"cases": arguments.n, "piece": SIDE, "reference_images": arguments.reference}
     about |= {"versions": versions(), "machine": machine()}
-    found: dict[str, dict] = {}
+    found = measured_before(arguments.out, about) if arguments.out else {}
 
     def keep(label: str, values: dict) -> None:
         print(label, values, flush=True)
@@ -64,12 +66,22 @@ def main() -> None:
             ),
         }
         for label, make in detectors(name, dataset.train[: arguments.reference]).items():
-            if arguments.only and label not in arguments.only:
+            if label in found or (arguments.only and label not in arguments.only):
                 continue
             for one, described in parts(make(), label, arguments.members):
                 keep(described, measured(one, cases))
-    if not arguments.only:
+    if not arguments.only and f"scenes128, {NETWORK}" not in found:
         keep(f"scenes128, {NETWORK}", cost_at_128())
+
+
+def measured_before(path: str, about: dict) -> dict[str, dict]:
+    """What an earlier run with the same settings wrote into the result file; the run resumes after it."""
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        before = json.load(file)
+    same = all(before.get(key) == value for key, value in about.items())
+    return before["found"] if same else {}
 
 
 def detectors(name: str, reference: np.ndarray) -> dict:
