@@ -12,6 +12,7 @@ from brought import trained_brought_model
 from PIL import Image
 
 import tfbnood
+from tfbnood.data.folders import iterate_folder
 from tfbnood.errors import DataError
 
 
@@ -32,6 +33,7 @@ def detector(request, model, digits):
 class Darkness(tfbnood.statistics.Statistic):
     name = "test_darkness"
     scope = "image"
+    needs_model = False
 
     def _fit(self, model, reference):
         self.mean_ = reference.mean()
@@ -125,6 +127,76 @@ def test_reading_is_in_another_thread_than_scoring(detector, digits):
     assert len(threads) == 2  # here for the first chunk, which is checked before anything is done
 
 
+def test_the_next_images_are_read_while_others_are_scored(digits):
+    """Each waits here for the other to begin."""
+    scoring, reading = threading.Event(), threading.Event()
+    met = []
+
+    class Waiting(Darkness):
+        name = "test_waiting"
+
+        def _score(self, images):
+            scoring.set()
+            met.append(reading.wait(timeout=20))
+            return super()._score(images)
+
+    detector = tfbnood.Detector(None, Waiting(), reference=digits.train)
+
+    def source():
+        yield digits.test[:64]
+        met.append(scoring.wait(timeout=20))
+        reading.set()
+        yield digits.test[64:128]
+
+    detector.score(source())
+    assert met == [True, True, True]
+
+
+def test_a_large_folder_is_scored_before_it_is_listed(digits, tmp_path, monkeypatch):
+    for index in range(20):
+        Image.fromarray(digits.test[index, ..., 0]).save(tmp_path / f"{index:05}.png")
+    for index in range(20, 9000):  # the same files under other names
+        os.link(tmp_path / f"{index % 20:05}.png", tmp_path / f"{index:05}.png")
+    listed, listed_at_score = [0], []
+    scandir = os.scandir
+
+    class Counting:
+        def __init__(self, path):
+            self.entries = scandir(path)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.entries.close()
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            entry = next(self.entries)
+            listed[0] += 1
+            return entry
+
+    class Recorded(Darkness):
+        name = "test_recorded"
+
+        def _score(self, images):
+            listed_at_score.append(listed[0])
+            return super()._score(images)
+
+    detector = tfbnood.Detector(None, Recorded(), reference=digits.train)
+    monkeypatch.setattr(os, "scandir", Counting)
+    chunks = iterate_folder(tmp_path, (8, 8, 1))
+    scores = detector.score(chunk.images for chunk in chunks)
+    assert listed_at_score[0] <= 4096
+    assert listed[0] == len(scores) == 9000
+    # Every file once.
+    monkeypatch.undo()
+    expected = detector.score(digits.test[:20])
+    np.testing.assert_array_equal(np.sort(scores), np.sort(np.tile(expected, 450)))
+
+
 def test_bad_streams_are_refused_before_work_and_bad_chunks_by_their_place(detector, digits):
     with pytest.raises(DataError, match="must come to an end"):
         detector.predict(as_dataset(digits.test).repeat())
@@ -152,6 +224,7 @@ calls = [
     lambda count: detector.calibrate(images(count)),
     lambda count: detector.predict(images(count)),
     lambda count: detector.score(images(count)),
+    lambda count: detector.p_values(images(count)),
 ]
 for call in calls:
     call(1000)

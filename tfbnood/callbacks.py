@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -11,12 +11,16 @@ import numpy as np
 from tfbnood._core.checks import check_integer
 from tfbnood._core.images import as_images
 from tfbnood._core.sampling import take
+from tfbnood._core.stream import sample_images
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation.protocol import checked_outliers
 from tfbnood.metrics import auroc
 from tfbnood.networks.network import as_model
 from tfbnood.statistics.base import EvidenceStatistic, Statistic
 from tfbnood.statistics.registry import get
+
+if TYPE_CHECKING:
+    from tfbnood._core.images import Images
 
 __all__ = ["OodEvaluation"]
 
@@ -65,10 +69,10 @@ class OodEvaluation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        inliers: Any,
-        outliers: Mapping[str, Any],
+        inliers: "Images",
+        outliers: "Mapping[str, Images]",
         *,
-        reference: Any,
+        reference: "Images",
         every: int = 1,
         statistic: str | Statistic = "auto",
         n: int = 256,
@@ -78,20 +82,18 @@ class OodEvaluation(keras.callbacks.Callback):
         check_integer("every", every, least=1)
         check_integer("n", n, least=1)
         check_integer("seed", seed, least=0)
-        inliers = as_images(inliers, name="inliers")
+        inliers = sample_images(inliers, most=n, seed=seed, name="inliers")
         self.every = every
         self.statistic = get("ensemble", pretext=False) if statistic == "auto" else get(statistic)
-        self.reference = as_images(reference, inliers.shape[1:], name="reference")
+        self.reference = sample_images(reference, inliers.shape[1:], seed=seed, name="reference")
         if len(self.reference) < self.statistic.minimum_reference:
             raise DataError(
                 f"reference must hold at least {self.statistic.minimum_reference} images for statistic="
                 f"{self.statistic.name!r}. Received: {len(self.reference)}"
             )
         self.inliers = take(inliers, n, seed)
-        self.outliers = {
-            name: take(images, n, seed)
-            for name, images in checked_outliers(outliers, inliers.shape[1:]).items()
-        }
+        sets = checked_outliers(outliers, inliers.shape[1:], most=n, seed=seed)
+        self.outliers = {name: take(images, n, seed) for name, images in sets.items()}
         self._fitted: Statistic | None = None
         self._last: dict[str, float] = {}
 

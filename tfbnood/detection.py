@@ -15,9 +15,19 @@ if TYPE_CHECKING:
 
     from tfbnood._core.images import Images
 
-__all__ = ["BatchTest", "Detection", "ImageResult", "Pictures", "Watch"]
+__all__ = [
+    "BatchTest",
+    "Detection",
+    "ImageEvidence",
+    "ImageResult",
+    "Pictures",
+    "Watch",
+    "order_evidence",
+]
 
 _SHOWN = 24  # thumbnails in a notebook: three lines
+_NAMED = 8  # images of a batch that a sentence names
+_SUSPICIOUS = 0.05  # p-value of a batch up to which it names them
 
 
 class ImageResult(NamedTuple):
@@ -103,6 +113,7 @@ class Detection:
         group_size: size of the calibration requests that were compared with.
         rows: where each image stood among those that `predict` was given. Defaults to 0, 1, 2, …
         pictures: copies of the 24 most suspicious images; None when there are none to show.
+        cluster: of each image, whose calibration images it was compared with; None without clusters.
 
     Example:
         >>> found = detector.predict(np.concatenate([x.test[:30], 255 - x.test[:3]]), fpr=0.01)
@@ -122,6 +133,7 @@ class Detection:
     group_size: int
     rows: np.ndarray = None  # type: ignore[assignment]
     pictures: Pictures | None = None
+    cluster: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rows is None:
@@ -149,6 +161,7 @@ class Detection:
             bits_per_dim=None if self.bits_per_dim is None else self.bits_per_dim[index],
             rows=rows,
             pictures=None if self.pictures is None else self.pictures.within(rows),
+            cluster=None if self.cluster is None else self.cluster[index],
         )
 
     def __iter__(self) -> Iterator[ImageResult]:
@@ -161,7 +174,7 @@ class Detection:
         return f"<Detection: {self}>"
 
     def to_frame(self) -> "pd.DataFrame":
-        """A pandas table: `score`, `p_value`, `is_ood` and, where it is known, `bits_per_dim`, by `image`, the row.
+        """A pandas table by `image`, the row: `score`, `p_value`, `is_ood`, and where known `bits_per_dim`, `cluster`.
 
         pandas must be installed; nothing else needs it.
         """
@@ -172,6 +185,8 @@ class Detection:
         columns = {"score": self.score, "p_value": self.p_value, "is_ood": self.is_ood}
         if self.bits_per_dim is not None:
             columns["bits_per_dim"] = self.bits_per_dim
+        if self.cluster is not None:
+            columns["cluster"] = self.cluster
         return pd.DataFrame(columns, index=pd.Index(self.rows, name="image"))
 
     def to_html(self, images: "Images | None" = None, *, most: int = _SHOWN) -> str:
@@ -218,6 +233,35 @@ class Detection:
         return f"{int(self.is_ood.sum())} of {len(self)} images out-of-distribution"
 
 
+class ImageEvidence(NamedTuple):
+    """What one image of a batch adds to the evidence.
+
+    Attributes:
+        row: where it stands in the batch.
+        p_value: its own.
+        contribution: what the value of the test would lose if this image were an ordinary one.
+    """
+
+    row: int
+    p_value: float
+    contribution: float
+
+
+def order_evidence(p_values: np.ndarray, contributions: np.ndarray) -> tuple[ImageEvidence, ...]:
+    """The images with a contribution above 0, the largest first; of equal ones the smallest p-value.
+
+    Example:
+        >>> order_evidence(np.array([0.5, 0.02, 0.01]), np.array([0.0, 3.0, 3.0]))[0]
+        ImageEvidence(row=2, p_value=0.01, contribution=3.0)
+    """
+    order = np.lexsort((p_values, -contributions))
+    return tuple(
+        ImageEvidence(int(row), float(p_values[row]), float(contributions[row]))
+        for row in order
+        if contributions[row] > 0
+    )
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class BatchTest:
     """What `Detector.test_batch` found for the whole batch.
@@ -229,6 +273,7 @@ class BatchTest:
         method: how the scores of the images became one p-value.
         assumed: what the p-value rests on.
         group_size: size of the calibration requests that were compared with.
+        evidence: images that speak against the batch, those that carry most first.
     """
 
     p_value: float
@@ -237,12 +282,21 @@ class BatchTest:
     method: str
     assumed: str
     group_size: int
+    evidence: tuple[ImageEvidence, ...] = ()
 
     def __str__(self) -> str:
         return (
             f"p = {self.p_value:.3g}, the share of in-distribution batches that look as strange, by {self.method} "
-            f"of {self.statistic} ({self.assumed})"
+            f"of {self.statistic} ({self.assumed}){self._carried()}"
         )
+
+    def _carried(self) -> str:
+        """The rows that carry the evidence, as the end of a sentence."""
+        if not self.evidence or self.p_value > _SUSPICIOUS:
+            return ""
+        rows = ", ".join(str(one.row) for one in self.evidence[:_NAMED])
+        more = f" and {len(self.evidence) - _NAMED} more" if len(self.evidence) > _NAMED else ""
+        return f"; most of the evidence is in images {rows}{more}"
 
     def __repr__(self) -> str:
         return f"<BatchTest: {self}>"
@@ -253,5 +307,8 @@ class BatchTest:
             "by": f"{self.method} of {self.statistic}",
             "mean score": f"{self.score:.4g}",
             "assumed": self.assumed,
+            "evidence": ", ".join(
+                f"image {one.row} (p = {one.p_value:.2g})" for one in self.evidence[:_SHOWN]
+            ),
         }
         return card("The batch as a whole", facts)

@@ -9,22 +9,20 @@ import numpy as np
 
 from tfbnood._core.progress import showing
 from tfbnood._core.stream import ImageStream, as_chunks, sample_images
-from tfbnood.calibration.batch_tests import batch_p_value, check_batch_test, default_batch_test
-from tfbnood.calibration.conformal import (
-    Calibration,
-    benjamini_hochberg,
-    conformal_p_values,
-    score_threshold,
-)
+from tfbnood.calibration.batch_tests import check_batch_test, default_batch_test
+from tfbnood.calibration.clusters import check_count, find_clusters
+from tfbnood.calibration.conformal import Calibration, benjamini_hochberg
 from tfbnood.calibration.passes import (
-    alarm_level,
+    alarm_levels,
     calibrate_with_changes,
     outputs,
     request_size,
+    thresholds,
 )
+from tfbnood.calibration.whole_batch import assess_batch, check_forgiving
 from tfbnood.data.changes import mix_changes
 from tfbnood.data.own import share_for_calibration
-from tfbnood.detection import BatchTest, Detection, Watch
+from tfbnood.detection import BatchTest, Detection, Watch, order_evidence
 from tfbnood.errors import DataError, NotCalibratedError
 from tfbnood.estimator import Estimator
 from tfbnood.networks.network import as_model
@@ -44,6 +42,7 @@ _CHANGE_SEED = 0
 _ASSUMED = {
     "image": "every image on its own",
     "batch": "homogeneous batch: the images of a request come from one distribution",
+    "within": "every image on its own, among calibration images of its cluster",
 }
 
 
@@ -113,14 +112,15 @@ class Detector(Estimator):
         y: Any = None,
         *,
         calibration: "Images | None" = None,
+        clusters: int | None = None,
         seed: int = 0,
         progress: bool | None = None,
     ) -> "Detector":
         """Fits the statistic to most of the images, calibrates on the others, and is ready to predict.
 
-        Of n images a quarter up to 200, or a tenth if that is more, is held out for calibration, at random: 396 images
-        are enough for the default false-alarm rate of 0.01, and 600 give 150. Of a data set or generator a random
-        sample of at most 10,000 images and 1 GB is used.
+        Of n images a quarter up to 200, or a tenth if that is more, is held out for calibration, at random: 600 images
+        give 150. The default false-alarm rate is then 0.02, and 0.01 from 299 calibration images on. Of a data set or
+        generator a random sample of at most 10,000 images and 1 GB is used.
 
         The model must not have been trained on the held-out images, or it knows them and alarms come too often. For a
         model that was trained on these images give others as `calibration`.
@@ -129,6 +129,7 @@ class Detector(Estimator):
             images: in-distribution.
             y: ignored; scikit-learn passes it.
             calibration: held-out in-distribution images, if none are to be taken from `images`.
+            clusters: as for `calibrate`.
             seed: of the choice of images.
             progress: as for the class.
 
@@ -152,16 +153,17 @@ class Detector(Estimator):
             reference = reference[np.sort(order[count:])]
         else:
             held_out = as_chunks(calibration, reference.shape[1:], name="calibration")
+        check_count(clusters)
         self._fit(reference, progress)
-        with showing(progress):
-            self.calibration = calibrate_with_changes(self.statistic, held_out, self.tolerate)
-        return self
+        return self._calibrate(held_out, progress, clusters)
 
     def calibrate(
         self,
         images: "Images",
         *,
         group_sizes: tuple[int, ...] | None = None,
+        clusters: int | None = None,
+        reference: "Images | None" = None,
         progress: bool | None = None,
     ) -> "Detector":
         """Learns the scores of held-out in-distribution images: not those that the model was trained on.
@@ -170,6 +172,10 @@ class Detector(Estimator):
             images: n of them bound the smallest false-alarm rate, 1/(n + 1). A statistic of scope "batch" takes of a
                 data set or generator a random sample of at most 10,000 images and 1 GB.
             group_sizes: request sizes that a batch statistic is calibrated for. Defaults to 1, 2, 4, … 64.
+            clusters: with it, p-values are those within an image's cluster, one of so many that are found in the
+                reference images without labels: the false-alarm rate holds in each of them, and `test_batch` forgives a
+                change of their shares. Takes as many times more images; 10 is a good start. Defaults to none.
+            reference: to find clusters in, for a detector that was loaded. Defaults to those it was fitted to.
             progress: as for the class.
 
         Example:
@@ -180,11 +186,9 @@ class Detector(Estimator):
         read = as_chunks if self.statistic.scope == "image" else sample_images
         held_out = read(images, self.image_shape, name="held-out images")
         self._check_model()
-        with showing(progress):
-            self.calibration = calibrate_with_changes(
-                self.statistic, held_out, self.tolerate, group_sizes=group_sizes
-            )
-        return self
+        if reference is not None:
+            reference = sample_images(reference, self.image_shape, name="reference")
+        return self._calibrate(held_out, progress, clusters, reference, group_sizes)
 
     def score(self, images: "Images", y: Any = None, *, progress: bool | None = None) -> np.ndarray:
         """Scores, float64 `[n]`; higher means more out-of-distribution. `y` is ignored; scikit-learn passes it.
@@ -218,9 +222,10 @@ class Detector(Estimator):
         """
         calibration = self._calibrated("decision_function()")
         read = as_chunks(images, self.image_shape)
-        null = calibration.null_of_images(request_size(read))
-        threshold = score_threshold(null, alarm_level(null, fpr)[0])
-        return threshold - outputs(self.statistic, read, progress=progress)["score"]
+        size, within = request_size(read), calibration.within
+        begin = thresholds(calibration, size, alarm_levels(calibration, size, fpr)[0])
+        found = outputs(self.statistic, read, within=within, progress=progress)
+        return begin[found.get("cluster", 0)] - found["score"]
 
     def p_values(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
         """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution.
@@ -232,7 +237,8 @@ class Detector(Estimator):
         calibration = self._calibrated("p_values()")
         read = as_chunks(images, self.image_shape)
         null = calibration.null_of_images(request_size(read))
-        return outputs(self.statistic, read, null, progress=progress)["p_value"]
+        found = outputs(self.statistic, read, null, within=calibration.within, progress=progress)
+        return found["p_value"]
 
     def rank(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
         """The paper's T: how many of the N calibration scores lie at or below each image's, integers in [0, N].
@@ -260,8 +266,9 @@ class Detector(Estimator):
 
         Args:
             images: any number.
-            fpr: false-alarm rate among in-distribution images, on average over calibration sets. Defaults to 0.01, or
-                to the smallest that few calibration images allow, unless `fdr` is given.
+            fpr: false-alarm rate among in-distribution images, on average over calibration sets; of a calibration
+                within clusters that in each. Defaults to 0.01, or to 0.02, 0.05, … with fewer than 299 calibration
+                images, unless `fdr` is given.
             confidence: with it, the rate of this very detector is at most `fpr` with this confidence, such as 0.95,
                 over the draw of the calibration images (`tfbnood.calibration.certificates`). Fewer alarms, and a rate
                 of 0.01 then takes 299 calibration images.
@@ -284,31 +291,34 @@ class Detector(Estimator):
         size = request_size(read)
         null = calibration.null_of_images(size)
         if fdr is not None:
-            level, rule = 0.0, f"false-discovery rate {fdr:g}"
+            levels, rule = np.zeros(1), f"false-discovery rate {fdr:g}"
         else:  # Refused before the work, not after it.
-            level, rule = alarm_level(null, fpr, confidence=confidence, scope=self.statistic.scope)
+            levels, rule = alarm_levels(calibration, size, fpr, confidence=confidence)
         watch = Watch()
         found = outputs(
             self.statistic,
             read,
             null,
+            within=calibration.within,
             log_prob=self._log_prob(),
             watch=watch.add,
             progress=progress,
         )
-        p_values = found["p_value"]
+        p_values, cluster = found["p_value"], found.get("cluster")
         rows = np.arange(len(p_values))
+        alarms = p_values <= levels[0 if cluster is None or fdr is not None else cluster]
         return Detection(
             score=found["score"],
             p_value=p_values,
-            is_ood=p_values <= level if fdr is None else benjamini_hochberg(p_values, fdr),
+            is_ood=alarms if fdr is None else benjamini_hochberg(p_values, fdr),
             bits_per_dim=found.get("bits_per_dim"),
             statistic=self.statistic.name,
-            assumed=_ASSUMED[self.statistic.scope],
+            assumed=_ASSUMED["within" if cluster is not None else self.statistic.scope],
             rule=rule,
             group_size=calibration.group_size(size),
             rows=rows,
             pictures=None if watch.pictures is None else watch.pictures.within(rows),
+            cluster=cluster,
         )
 
     def explain(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
@@ -324,40 +334,49 @@ class Detector(Estimator):
         return explain(self.statistic, images, progress=progress)  # type: ignore[arg-type]
 
     def test_batch(
-        self, images: "Images", *, method: str | None = None, progress: bool | None = None
+        self,
+        images: "Images",
+        *,
+        method: str | None = None,
+        forgive_mix: bool | None = None,
+        progress: bool | None = None,
     ) -> BatchTest:
-        """One p-value for "this whole batch is in-distribution".
+        """One p-value for "this whole batch is in-distribution", and which images speak against it.
 
         Args:
             images: the batch.
             method: for a statistic of scope "image" one of `tfbnood.batch_tests.BATCH_TESTS`. Defaults to
                 "higher_criticism", which finds most, and for fewer than 10 images to "simes", which also hardly minds
                 a batch of one class only. A statistic of scope "batch" has "mean", the mean score.
+            forgive_mix: whether other shares of the clusters than among the calibration images are no evidence.
+                Defaults to True after `calibrate(…, clusters=…)`, which it needs, and to False otherwise.
             progress: as for the class.
 
         Example:
             >>> half = np.concatenate([x.test[:16], 255 - x.test[:16]])
-            >>> detector.test_batch(half).p_value < 0.01
-            True
+            >>> detector.test_batch(half).p_value < 0.01, detector.test_batch(half).evidence[0].row >= 16
+            (True, True)
         """
         calibration = self._calibrated("test_batch()")
-        alone = self.statistic.scope == "image"
+        forgiving = check_forgiving(calibration, forgive_mix)
         if method is not None:
             check_batch_test(method, self.statistic.scope)
-        scores = self.score(images, progress=progress)
-        method = method or default_batch_test(self.statistic.scope, len(scores))
-        if alone:
-            p_value = batch_p_value(scores, calibration.null_of_images(1), method)
-        else:
-            null = calibration.null_of_batches(len(scores))
-            p_value = float(conformal_p_values(scores.mean(), null))
+        read = as_chunks(images, self.image_shape)
+        within = calibration.within if forgiving else None
+        found = outputs(self.statistic, read, within=within, progress=progress)
+        scores, scope = found["score"], self.statistic.scope
+        method = method or default_batch_test(scope, len(scores))
+        p_value, p_values, contribution = assess_batch(
+            self.statistic, read, scores, found.get("cluster"), calibration, method
+        )
         return BatchTest(
             p_value=p_value,
             score=float(scores.mean()),
             statistic=self.statistic.name,
             method=method,
-            assumed=_ASSUMED[self.statistic.scope],
+            assumed=_ASSUMED["within" if forgiving else scope],
             group_size=calibration.group_size(len(scores)),
+            evidence=order_evidence(p_values, contribution),
         )
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -385,6 +404,7 @@ class Detector(Estimator):
         base: str | os.PathLike,
         *,
         fpr: float | None = None,
+        confidence: float | None = None,
         held_out: "Images | None" = None,
         embed: "Images | None" = None,
         progress: bool | None = None,
@@ -407,6 +427,7 @@ class Detector(Estimator):
             about=self.about,
             tolerate=self.tolerate,
             fpr=fpr,
+            confidence=confidence,
             held_out=held_out,
             embed=embed,
             progress=progress,  # type: ignore[arg-type]
@@ -443,6 +464,22 @@ class Detector(Estimator):
         if self.tolerate:
             images = mix_changes(images, self.tolerate, seed=_CHANGE_SEED)
         self.statistic = self.statistic.fit(self.model, images, progress=progress)
+
+    def _calibrate(
+        self,
+        held_out: np.ndarray | ImageStream,
+        progress: bool | None,
+        clusters: int | None,
+        reference: np.ndarray | None = None,
+        group_sizes: tuple[int, ...] | None = None,
+    ) -> "Detector":
+        images = self.reference if reference is None else reference
+        with showing(progress):
+            within = find_clusters(self.statistic, images, clusters)
+            self.calibration = calibrate_with_changes(
+                self.statistic, held_out, self.tolerate, group_sizes=group_sizes, clusters=within
+            )
+        return self
 
     def _check_model(self) -> None:
         if isinstance(self.statistic, EvidenceStatistic):

@@ -35,7 +35,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
             for arrays `[n, height, width, channels]`, and to (1, columns, 1) for tables.
         value_range: which values are black and white. Defaults to (0, 255); None takes the smallest and the largest of
             the training images, and later values beyond them as those.
-        fpr: the false-alarm rate. Defaults to 0.01, or to the smallest that few images allow.
+        fpr: the false-alarm rate. Defaults to 0.01, or to more with few calibration images.
         tolerate: as for `Detector`.
         settings: of the statistic, by name. Defaults to none.
         random_state: seed of the choice of images that are held out. Defaults to 0.

@@ -24,7 +24,9 @@ import tfbnood.networks.network  # noqa: F401 (both register our classes with Ke
 from tfbnood import statistics
 from tfbnood._core.files import atomic_folder, file_sha256, restore_folder, writing
 from tfbnood._core.provenance import versions
+from tfbnood.calibration.clusters import Clusters
 from tfbnood.calibration.conformal import Calibration
+from tfbnood.calibration.mondrian import Mondrian
 from tfbnood.data.changes import check_changes
 from tfbnood.errors import DataError, SavedDetectorError, TfbnoodError
 from tfbnood.statistics.base import Statistic
@@ -39,6 +41,7 @@ _MOST_BYTES = 2 * 2**30  # unpacked; and more only for a file that is as large i
 _MOST_JSON_BYTES = 2**24
 # By statistic, settings that files of version 0.1.0 may lack, and what it did then.
 _OLDER: dict[str, dict[str, Any]] = {"ensemble": {"pretext": False}}
+_CLUSTERS = ("mean", "axes", "centres")
 _TYPES = {
     "statistic": str,
     "config": dict,
@@ -110,7 +113,9 @@ def load(folder: str | os.PathLike) -> Parts:
     models = [load_model(folder / name) for name in description["models"]]
     model = models if description["several_models"] else (models[0] if models else None)
     with _refusing(folder / _ARRAYS):
-        calibration = _calibration(arrays) if description["calibrated"] else None
+        calibration = None
+        if description["calibrated"]:
+            calibration = _calibration(arrays, description.get("clusters"))
         state = _taken(arrays, "statistic/")
         if arrays:
             raise ValueError(f"nothing is called {min(arrays)[:80]!r}")
@@ -169,6 +174,10 @@ def _write(parts: Parts, folder: pathlib.Path) -> None:
         for kind in ("image_scores", "batch_scores"):
             for size, scores in getattr(parts.calibration, kind).items():
                 arrays[f"{kind}/{size}"] = scores
+    within = None if parts.calibration is None else parts.calibration.within
+    if within is not None:
+        arrays |= {f"clusters/{part}": getattr(within.clusters, part) for part in _CLUSTERS}
+        arrays |= {f"within/{index}": scores for index, scores in enumerate(within.nulls)}
     np.savez_compressed(folder / _ARRAYS, allow_pickle=False, **arrays)
     for name in (*names, _ARRAYS):
         _check_unpacked_size(folder / name)  # What is written can be read again.
@@ -178,6 +187,7 @@ def _write(parts: Parts, folder: pathlib.Path) -> None:
         "config": parts.statistic.get_config(),
         "image_shape": list(parts.statistic.image_shape_),
         "calibrated": parts.calibration is not None,
+        "clusters": None if within is None else within.clusters.kind,
         "tolerate": list(parts.tolerate),
         "about": parts.about,
         "several_models": several,
@@ -291,10 +301,11 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _calibration(arrays: dict[str, np.ndarray]) -> Calibration:
-    """Takes the calibration's scores out of the arrays."""
+def _calibration(arrays: dict[str, np.ndarray], clusters: Any) -> Calibration:
+    """Takes the calibration's scores out of the arrays, and the clusters of this kind where there are any."""
     kinds = [_taken(arrays, prefix) for prefix in ("image_scores/", "batch_scores/")]
-    for scores in (scores for kind in kinds for scores in kind.values()):
+    within = _taken(arrays, "within/")
+    for scores in (scores for kind in (*kinds, within) for scores in kind.values()):
         # Sorted rules out NaN.
         if scores.ndim != 1 or len(scores) == 0 or not (scores[:-1] <= scores[1:]).all():
             raise ValueError("calibration scores must be sorted numbers")
@@ -305,7 +316,15 @@ def _calibration(arrays: dict[str, np.ndarray]) -> Calibration:
         raise ValueError("calibration scores of single images are missing")
     if batch_scores and batch_scores.keys() != image_scores.keys():
         raise ValueError("calibration scores of images and of batches are of different sizes")
-    return Calibration(image_scores, batch_scores)
+    if clusters is None:
+        if within:
+            raise ValueError("calibration scores within clusters are there without clusters")
+        return Calibration(image_scores, batch_scores)
+    found = Clusters(clusters, **_taken(arrays, "clusters/"))
+    if within.keys() != {str(index) for index in range(len(found))}:
+        raise ValueError(f"calibration scores within {len(found)} clusters must be of each")
+    nulls = tuple(within[str(index)] for index in range(len(found)))
+    return Calibration(image_scores, batch_scores, Mondrian(found, nulls))
 
 
 def _taken(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

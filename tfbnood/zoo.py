@@ -109,11 +109,11 @@ def changed_files(folder: pathlib.Path) -> list[str]:
 
 
 def file_hashes(folder: pathlib.Path) -> dict[str, str]:
-    """SHA-256 of every file below a base but the manifest."""
+    """SHA-256 of every file below a base but the manifest and the card, which is made of it."""
     return {
         path.relative_to(folder).as_posix(): file_sha256(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "MANIFEST.json"
+        if path.is_file() and path not in (folder / "MANIFEST.json", folder / "README.md")
     }
 
 
@@ -121,6 +121,6 @@ def trained_model(name: str, training: Mapping[str, Any]) -> Any:
     """The Keras model of a shipped detector if it was trained in just that way, else None."""
     if name not in list_models():
         return None
-    made = manifest(name)["training"]
+    made = {"precision": "float32", **manifest(name)["training"]}  # Earlier ones do not name it.
     same = all(made.get(key, 0) == value for key, value in training.items())
     return load(name).model if same else None

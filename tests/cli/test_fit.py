@@ -43,7 +43,10 @@ def test_fit_says_what_it_chose_what_is_possible_and_how_to_go_on(fitted):
     assert lines[0] == "200 images brought to 8×8 pixels, grey."
     assert lines[1].startswith("The network efficientnet-lite0 at 32 pixels, frozen: --size 32.")
     assert lines[2] == "130 images to fit to, 50 to calibrate on, 20 to check with."
-    assert "50 calibration images allow false-alarm rates from 0.02 on; 0.02 is the default." in out
+    assert (
+        "50 calibration images allow false-alarm rates from 1/51 = 0.02 on; 0.1 is the default."
+        in out
+    )
     assert "of 20 images that it has not seen" in out.lower()
     assert lines[-1] == f"next: tfbnood score {photos / 'detector'} NEW_IMAGES --out report.html"
     page = (photos / "detector" / "report.html").read_text("utf-8")
@@ -54,12 +57,12 @@ def test_the_default_rate_works_everywhere_after_few_images(fitted, run, tmp_pat
     photos, _ = fitted
     code, out, _ = run("score", photos / "detector", photos / "new")
     assert code == 0
-    assert "false-alarm rate 0.02" in out
+    assert "false-alarm rate 0.1" in out
     code, out, _ = run("export", photos / "detector", "--out", tmp_path / "base")
     assert code == 0
     code, out, _ = run("score", tmp_path / "base", photos / "new", "--json")
     assert code == 0
-    assert json.loads(out)["fpr"] == 0.02
+    assert json.loads(out)["fpr"] == 0.1
 
 
 def test_the_most_suspicious_files_are_listed_also_when_nothing_is_flagged(fitted, run):

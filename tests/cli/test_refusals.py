@@ -10,11 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 TRAIN = "train --data digits --preset tiny --steps 1 --out new"
 TUNE = "tune --data digits --out new"
 CALIBRATE = "calibrate run --out new"
 SCORE = "score detector images"
+WATCH = "watch detector images"
 EVALUATE = "evaluate detector --inliers digits --outliers inverted"
 EXPORT = "export detector --out new"
 REPRODUCE = "reproduce table1 --out new"
@@ -23,7 +25,7 @@ REPRODUCE = "reproduce table1 --out new"
 REFUSED = {
     # Commands and options.
     "": "required: COMMAND (see `tfbnood --help`)",
-    "fly": "COMMAND must be one of fit, score, models … Received: fly",
+    "fly": "COMMAND must be one of fit, score, … Received: fly",
     "trian --data digits": "COMMAND must be one of … Received: trian; did you mean train?",
     "train": "required: --data, --out (see `tfbnood train --help`)",
     "train --data digits --preset tiny --steps 1": "required: --out",
@@ -92,7 +94,7 @@ REFUSED = {
     "data fasion_mnist": "NAME must be one of … Received: fasion_mnist; did you mean fashion_mnist?",
     "evaluate detector --inliers digit --outliers inverted": "--inliers must … mean digits?",
     "evaluate detector --inliers rotation --outliers inverted": "--inliers must … Received: rotation",
-    "evaluate detector --inliers digits --outliers nothing": "--outliers must be … rotation, inverted, "
+    "evaluate detector --inliers digits --outliers nothing": "--outliers must be … rotation, … inverted, "
     "photos, a folder of images, or have … Received: nothing",
     "evaluate detector --inliers digits --outliers rotation fotos": "did you mean photos?",
     f"{EXPORT} --data digit": "--data must be … did you mean digits?",
@@ -133,13 +135,42 @@ REFUSED = {
     "export nowhere --out new": "DETECTOR must be … Received: nowhere",
     "score detector nowhere": "WHERE must be a folder, … Received: nowhere, which does not exist",
     "score detector nowhere.npz": "WHERE must be a folder, … Received: nowhere.npz, which does not",
-    "score detector file": "file must be a whole PNG, … Received: file",
+    "score detector file": "WHERE must be a whole image, … Received: file: empty",
+    f"{SCORE} --out /proc/report.html": "--out must be in a folder that can be written. Received: /proc",
+    f"{SCORE} --out report.pdf": "--out must end in .html, .csv, … Received: report.pdf",
     "score detector empty": "WHERE must be a folder with images … Received: empty",
     "score detector damaged.npz": "damaged.npz",
     f"{SCORE} --url http://127.0.0.1:1 --fpr 0.1": "--fpr, … do not go with --url",
     f"{SCORE} --url http://127.0.0.1:1 --skip-unreadable": "--skip-unreadable do not go with --url",
     f"{SCORE} --url 127.0.0.1:1": "--url must look like http://localhost:8501. Received: 127.0.0.1:1",
     "score detector nowhere --url http://127.0.0.1:1": "WHERE must be a folder, … Received: nowhere",
+    # Watching.
+    "watch": "required: WHAT, --out",
+    f"{WATCH} --out file": "--out must be a folder. Received: file, which is a file",
+    "watch detector --out new": "give WHERE or --url. Received: neither",
+    f"{WATCH} --out new --url http://127.0.0.1:1/v1/models/a": "give WHERE or --url. Received: images and http",
+    "watch detector nowhere --out new": "WHERE must be a folder, or - for … Received: nowhere, which does not exist",
+    "watch detector file --out new": "WHERE must be a folder, … Received: file, which is a file",
+    "watch nowhere images --out new": "WHAT must be … Received: nowhere, which does not exist",
+    "watch fashion_mnist_vea images --out new": "WHAT … did you mean fashion_mnist_vae?",
+    "watch base images --out new": "WHAT must hold the detector itself: … Received: base/1; give the folder",
+    f"{WATCH} --out new": "detector cannot be loaded: it is damaged",
+    "watch detector --url http://127.0.0.1:1 --out new": "--url must look like http://127.0.0.1:8501/v1/models/NAME. "
+    "Received: http://127.0.0.1:1",
+    f"{WATCH} --out new --port 80": "--port must go with --url. Received: --port without",
+    f"{WATCH} --out new --host x": "--host must go with --url. Received: --host without",
+    f"{WATCH} --out new --scores": "--scores must go with - as WHERE. Received: --scores without",
+    f"{WATCH} --out new --forget": "--forget must go with --restart. Received: --forget without",
+    "watch detector - --out new --once": "--once must go with a folder as WHERE. Received: --once without",
+    "watch detector - --out new --interval 2": "--interval must go with a folder as WHERE. Received: --interval",
+    f"{WATCH} --out new --interval 0": "--interval must be positive and finite. Received: 0",
+    f"{WATCH} --out new --run-length 1": "--run-length must be a number of images above 1. Received: 1",
+    f"{WATCH} --out new --run-length many": "--run-length must be positive and finite. Received: many",
+    f"{WATCH} --out new --fdr 2": "--fdr must lie in (0, 1) … Received: 2",
+    f"{WATCH} --out new --fpr 0": "--fpr must lie in (0, 1) … Received: 0",
+    f"{WATCH} --out new --thin 0": "--thin must be at least 1. Received: 0",
+    f"{WATCH} --out new --metrics-port 70000": "--metrics-port must be in [0, 65535]. Received: 70000",
+    f"{WATCH} --out new --log-size 0": "--log-size must be at least 1. Received: 0",
     # Fitting.
     "fit": "required: IMAGES, --out",
     "fit nowhere/ --out new": "IMAGES must be … Received: nowhere/, which does not exist",
@@ -148,6 +179,10 @@ REFUSED = {
     "fit digits --out new --minutes 0": "--minutes must be positive and finite. Received: 0",
     "fit digits --out new --size 16": "--size must be at least 32. Received: 16",
     "fit digits --out file": "--out must be a folder. Received: file",
+    "fit digits --out /proc/new": "--out must be a folder that can be written. Received: /proc/new",
+    "fit ./empty --out new": "IMAGES must be a folder with images, itself or below. Received: ./empty",
+    "fit images --out new": "files in images must be readable images. Received: 1 of 1 … one.png (empty)",
+    "fit three --out new": "IMAGES must hold at least 40 images to fit to and … Received: 3 in three",
     "serve nowhere": "PATH must be a model base, … digits_realnvp, … Received: nowhere, which does not",
     "serve digits_realnpv": "PATH must be … did you mean digits_realnvp?",
     "serve empty": "PATH must be … Received: empty, which has no NAME/1/saved_model.pb",
@@ -185,6 +220,9 @@ def files(tmp_path_factory):
     (folder / "base" / "1" / "saved_model.pb").touch()
     (folder / "images" / "one.png").touch()
     (folder / "file").touch()
+    (folder / "three").mkdir()
+    for index in range(3):
+        Image.new("L", (8, 8)).save(folder / "three" / f"{index}.png")
     (folder / "damaged.npz").write_bytes(b"PK")
     np.savez(folder / "sets" / "things_train.npz", images=np.zeros((2, 8, 8, 1), np.uint8))
     np.savez(folder / "sets" / "large.npz", images=np.zeros((8, 96, 96, 3), np.uint8))

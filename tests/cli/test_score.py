@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from PIL import Image
 
 
 def test_the_flagged_images_of_a_folder_are_listed_worst_first(folder, run):
@@ -43,6 +44,23 @@ def test_a_shipped_detector_is_known_by_its_name(folder, run):
     report = json.loads(out)
     assert report["statistic"] == "ensemble"
     assert [row["is_ood"] for row in report["images"][-2:]] == [True, True]
+
+
+def test_files_that_differ_from_the_arrays_of_a_detector_are_a_warning(
+    folder, run, tmp_path, digits
+):
+    for index, image in enumerate(digits.test[:3]):
+        Image.fromarray(image[..., 0]).resize((16, 16)).save(tmp_path / f"{index}.jpg")
+    page = tmp_path / "page.html"
+    code, out, _ = run("score", folder / "detector", tmp_path, "--out", page)
+    assert code == 0
+    for line in (
+        "3 of 3 files were resized (from 16×16 to 8×8), none of those that the detector was calibrated on: "
+        "expect false alarms; see tolerate.",
+        "3 files are JPEG while the detector was calibrated on arrays: expect false alarms; see tolerate.",
+    ):
+        assert line in out.splitlines()
+        assert line in page.read_text("utf-8")
 
 
 def test_an_unreadable_file_is_named_with_the_option_that_skips_it(folder, run, tmp_path):

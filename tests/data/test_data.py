@@ -2,6 +2,7 @@
 
 import dataclasses
 import doctest
+import functools
 import gzip
 import http.server
 import importlib.util
@@ -21,6 +22,7 @@ from sklearn.datasets import load_digits
 
 from tfbnood import data
 from tfbnood.data import catalogue
+from tfbnood.data.pools import outlier_set
 from tfbnood.errors import DataError
 
 DIGITS = np.rint(load_digits().images[..., None] * 255 / 16).astype(np.uint8)
@@ -537,10 +539,11 @@ def test_tf_data_that_gives_no_images_is_named():
 # Rotations
 
 
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 @pytest.mark.parametrize(("degrees", "turns"), [(0, 0), (90, 1), (180, 2), (270, 3), (-90, 3)])
-def test_right_angles_are_exact(degrees, turns):
+def test_right_angles_are_exact(degrees, turns, interpolation):
     for images in (DIGITS, np.repeat(DIGITS[:10, :7, :7], 3, -1)):
-        rotated = data.rotate(images, (degrees, degrees), seed=0)
+        rotated = data.rotate(images, (degrees, degrees), seed=0, interpolation=interpolation)
         np.testing.assert_array_equal(rotated, np.rot90(images, turns, axes=(1, 2)))
 
 
@@ -548,20 +551,46 @@ def test_angles_between_agree_with_scipy():
     from scipy.ndimage import rotate
 
     images = np.pad(DIGITS[:20], ((0, 0), (6, 6), (3, 3), (0, 0)))  # 20 × 14
-    rotated = data.rotate(images, (33, 33), seed=0).astype(int)
+    rotated = data.rotate(images, (33, 33), seed=0, interpolation="bilinear").astype(int)
     expected = rotate(images.astype(float), 33, axes=(1, 2), reshape=False, order=1)
     assert np.abs(rotated - expected)[:, 1:-1, 1:-1].max() <= 1
 
 
+def test_nearest_neighbours_are_those_of_pillow_and_blur_nothing():
+    from PIL import Image
+
+    images = np.pad(DIGITS[:20], ((0, 0), (6, 6), (3, 3), (0, 0)))
+    for degrees in (101, 200, 263.5):
+        rotated = data.rotate(images, (degrees, degrees), seed=0)
+        expected = [np.asarray(Image.fromarray(one[..., 0]).rotate(degrees)) for one in images]
+        # Pillow's default. It takes pixel corners where sides are even: ties may fall to the other side.
+        assert (rotated[..., 0] == np.stack(expected)).mean() > 0.99
+        assert set(np.unique(rotated)) <= set(np.unique(images))
+
+
+def test_rotations_by_name_are_nearest_unless_bilinear_is_asked_for():
+    inliers = data.load("digits")
+    nearest, bilinear = (
+        outlier_set(name, inliers, seed=3) for name in ("rotation", "rotation-bilinear")
+    )
+    np.testing.assert_array_equal(nearest, data.rotate(inliers.test, seed=3))
+    np.testing.assert_array_equal(
+        bilinear, data.rotate(inliers.test, seed=3, interpolation="bilinear")
+    )
+    assert bilinear.std() < nearest.std()  # The angles are the same, and it blurs.
+
+
 def test_every_image_has_its_own_angle_from_the_range_and_the_seed():
     same = np.repeat(np.pad(DIGITS[:1], ((0, 0), (4, 4), (4, 4), (0, 0))), 300, 0)
-    rotated = data.rotate(same, seed=1)
+    # Nearest neighbours of so few pixels are the same for angles that are close.
+    rotate = functools.partial(data.rotate, interpolation="bilinear")
+    rotated = rotate(same, seed=1)
     assert len(np.unique(rotated, axis=0)) > 200
-    np.testing.assert_array_equal(rotated, data.rotate(same, seed=1))
-    assert (rotated != data.rotate(same, seed=2)).any()
+    np.testing.assert_array_equal(rotated, rotate(same, seed=1))
+    assert (rotated != rotate(same, seed=2)).any()
     angles = np.random.RandomState(1).uniform(90, 270, 300)
     for index in (0, 255, 256, 299):  # on both sides of a seam between pieces
-        alone = data.rotate(same[:1], (angles[index], angles[index]), seed=0)
+        alone = rotate(same[:1], (angles[index], angles[index]), seed=0)
         np.testing.assert_array_equal(rotated[index], alone[0])
 
 
@@ -579,6 +608,8 @@ def test_rotate_names_bad_arguments():
     for seed in (-1, 2**32, 0.5, None, True):
         with pytest.raises(DataError, match=r"seed must be an integer.*Received: seed="):
             data.rotate(DIGITS, seed=seed)
+    with pytest.raises(DataError, match=r"interpolation must be one of nearest, bilinear. Rec"):
+        data.rotate(DIGITS, seed=0, interpolation="cubic")
     with pytest.raises(DataError, match=r"images must lie in 0–255, not 0–1"):
         data.rotate(DIGITS / 255, seed=0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfbnood.data.file_summary import _DONE, FileSummary, sentences, summarize
+from tfbnood.data.file_summary import _DONE, FileSummary, of_arrays, sentences, summarize
 from tfbnood.data.files import FORMATS, KINDS, Conversions
 from tfbnood.errors import DataError
 
@@ -136,11 +136,33 @@ def test_files_of_another_scale_are_a_warning():
     assert "expect" not in said
 
 
-@pytest.mark.parametrize("kind", ["rotated", "cropped", "first_frame", "profile"])
+@pytest.mark.parametrize("kind", ["rotated", "cropped", "first_frame", "profile", "faint"])
 def test_what_leaves_pixels_as_they_are_is_no_warning(kind):
     now = made((Conversions("PNG", (128, 128), (kind,)), 9))
     (said,) = sentences(now, calibrated_on=made((PLAIN, 9)))
     assert "expect" not in said
+
+
+def test_files_are_compared_with_the_arrays_that_a_shipped_detector_was_calibrated_on():
+    jpeg = Conversions("JPEG", (128, 128))
+    reference = of_arrays(SHAPE)
+    assert sentences(made((PLAIN, 9)), calibrated_on=reference) == []
+    resized, lossy = sentences(made((SMALL, 9), (jpeg, 3)), calibrated_on=reference)
+    assert resized.endswith(
+        "that the detector was calibrated on: expect false alarms; see tolerate."
+    )
+    assert lossy.startswith("3 files are JPEG while the detector was calibrated on arrays: expect")
+
+
+def test_what_a_detector_tolerates_is_stated_and_no_warning():
+    jpeg = Conversions("JPEG", (128, 128))
+    now, before = made((SMALL, 9), (jpeg, 3)), made((PLAIN, 9))
+    resized, lossy = sentences(now, calibrated_on=before, tolerate=("jpeg", "resize"))
+    assert resized.endswith("none of those that the detector was calibrated on; it tolerates this.")
+    assert lossy == "3 files are JPEG while the detector was calibrated on PNG; it tolerates this."
+    resized, lossy = sentences(now, calibrated_on=before, tolerate=("jpeg",))
+    assert resized.endswith("expect false alarms; see tolerate.")
+    assert lossy.endswith("it tolerates this.")
 
 
 def test_an_empty_reference_compares_nothing():

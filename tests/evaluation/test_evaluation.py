@@ -265,6 +265,31 @@ def test_n_takes_random_images_by_seed():
     assert max(taken[0]) > 100
 
 
+def test_a_stream_has_the_numbers_of_the_array(detector):
+    photos = OUTLIERS["photos"]
+    streams = evaluate(detector, iter(INLIERS), {"photos": (one for one in photos)}, seed=3)
+    assert streams.rows == evaluate(detector, INLIERS, {"photos": photos}, seed=3).rows
+
+
+def test_a_long_stream_is_sampled_at_random_and_never_held():
+    random, alive, most = np.random.RandomState(0), [], []
+
+    class Counted(np.ndarray):
+        def __del__(self):
+            alive.pop()
+
+    def images():
+        for _ in range(3000):
+            alive.append(1)
+            most.append(len(alive))
+            yield random.randint(2, 256, (8, 8, 1)).astype(np.uint8).view(Counted)
+
+    settings = {"statistics": Brightness(), "reference": INLIERS, "n": 40}
+    (row,) = evaluate(None, images(), {"inverted": 255 - INLIERS}, **settings).rows
+    assert (row.inliers, row.outliers) == (40, 40)
+    assert max(most) < 300  # three chunks and what the collector has not met yet
+
+
 def test_two_settings_of_one_statistic_have_two_labels():
     five, two = (statistics.get("pixel_knn", neighbours=count) for count in (5, 2))
     result = evaluate(None, INLIERS, OUTLIERS, statistics=[five, two], reference=DIGITS.train)

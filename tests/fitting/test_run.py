@@ -36,8 +36,8 @@ def test_a_folder_becomes_a_calibrated_detector_on_a_network(folder, tmp_path):
     np.testing.assert_allclose(
         again.score(made.dataset.test), made.detector.score(made.dataset.test), rtol=1e-5
     )
-    # Thirty calibration images do not resolve 0.01: the default is what they do.
-    assert again.predict(made.dataset.test).rule == "false-alarm rate 0.05"
+    # Of thirty calibration images two may be odd without hiding every outlier.
+    assert again.predict(made.dataset.test).rule == "false-alarm rate 0.1"
     assert said == ["78 images to fit to, 30 to calibrate on, 12 to check with."]
 
 
@@ -57,7 +57,7 @@ def test_an_interrupted_training_resumes(folder, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(fitting.run, "Detector", interrupted)
+        patched.setattr("tfbnood.detector.Detector", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit(plan, tmp_path / "mine", say=lambda text: None, progress=False)
     assert (tmp_path / "mine.training" / "model.keras").is_file()

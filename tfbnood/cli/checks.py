@@ -2,13 +2,14 @@
 
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterable, Sequence
 
 from tfbnood._core import shipped
 from tfbnood.cli.values import did_you_mean
 from tfbnood.errors import TfbnoodError
 
-__all__ = ["check_data_sets", "check_out", "detector_folder", "find_detector"]
+__all__ = ["check_data_sets", "check_out", "detector_folder", "find_detector", "is_writable"]
 
 
 def detector_folder(text: str, name: str = "DETECTOR") -> pathlib.Path:
@@ -55,6 +56,7 @@ def check_data_sets(
         also: names that are understood beside those of data sets.
     """
     from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
+    from tfbnood.data.folders import walk
     from tfbnood.data.own import own_path
 
     place = data_dir or os.environ.get(DATA_DIR_VARIABLE)
@@ -72,6 +74,10 @@ def check_data_sets(
                     f"{option} must be the name of a data set, a folder of images or an .npz file. "
                     f"Received: {name}, which does not exist"
                 )
+            if path.is_dir() and next(walk(path, at_a_time=1), None) is None:
+                raise TfbnoodError(
+                    f"{option} must be a folder with images, itself or below. Received: {name} without any"
+                )
         elif name not in known:
             raise TfbnoodError(
                 f"{option} must be one of {', '.join((*NAMES, *also))}, a folder of images, or have npz files in "
@@ -86,5 +92,14 @@ def check_out(text: str) -> None:
     if not there.is_dir():
         which = f"{text}, which is a file" if there == path else f"{text}: {there} is a file"
         raise TfbnoodError(f"--out must be a folder. Received: {which}")
-    if not os.access(there, os.W_OK):
+    if not is_writable(there):
         raise TfbnoodError(f"--out must be a folder that can be written. Received: {text}")
+
+
+def is_writable(folder: pathlib.Path) -> bool:
+    """Whether a file can be made in a folder, by making one: root may write anywhere, says `os.access`."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

@@ -31,7 +31,8 @@ def add(commands: Any) -> None:
         "--outliers",
         required=True,
         nargs="+",
-        help="data sets or folders; also rotation and inverted (made of the inliers) and photos (scikit-learn's)",
+        help="data sets or folders; also made of the inliers: rotation, rotation-bilinear, inverted; and photos "
+        "(scikit-learn's)",
     )
     command.add_argument(
         "--statistics",

@@ -107,7 +107,8 @@ def _outcome(made: Any) -> list[str]:
     flagged = int(detector.predict(test, fpr=rate).is_ood.sum())
     lines = [
         f"Fitted in {made.seconds:.0f} seconds.",
-        f"{count} calibration images allow false-alarm rates from {1 / (count + 1):.2g} on; {rate:g} is the default.",
+        f"{count} calibration images allow false-alarm rates from 1/{count + 1} = {1 / (count + 1):.2g} on; "
+        f"{rate:g} is the default.",
         f"Of {len(test)} images that it has not seen, {flagged} {'is' if flagged == 1 else 'are'} flagged at {rate:g}.",
     ]
     if made.dataset.files is not None:

@@ -11,6 +11,7 @@ from tfbnood.errors import TfbnoodError
 
 __all__ = ["SUFFIXES", "print_listing", "write_listing"]
 
+_LEAST, _MOST = 10, 40  # rows of a table where nobody asked for a number
 SUFFIXES = (".html", ".csv", ".json", ".parquet")
 
 
@@ -21,7 +22,7 @@ def print_listing(
     *,
     about: dict[str, Any],
     sentences: Sequence[str],
-    top: int = 10,
+    top: int | None = None,
 ) -> None:
     """Prints all images as JSON or CSV, or sentences and a table of the most suspicious ones.
 
@@ -32,7 +33,7 @@ def print_listing(
         style: "table", "json" or "csv".
         about: what the JSON says beside the images.
         sentences: below the table.
-        top: images in the table; of those that are not flagged there are at most this many.
+        top: images in the table. Defaults to all that are flagged, but at least 10 and at most 40.
     """
     rows = _rows(names, scored)
     if style == "table":
@@ -76,6 +77,8 @@ def _write_parquet(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 
 def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
     bits, valid = scored.bits_per_dim, getattr(scored, "valid", None)
+    if bits is not None and not any(bits):
+        bits = None  # An export fills in zeros where the model has no likelihood.
     return [
         {
             "image": name,
@@ -89,10 +92,11 @@ def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _table(rows: list[dict[str, Any]], top: int) -> list[str]:
-    """The flagged images and, up to `top` in all, those that come next; the most suspicious first."""
-    worst = sorted(rows, key=lambda row: (row["p_value"], -row["score"]))
-    shown = [row for index, row in enumerate(worst) if row["is_ood"] or index < top]
+def _table(rows: list[dict[str, Any]], top: int | None) -> list[str]:
+    """The most suspicious images first, and how many flagged ones are left out."""
+    worst = sorted(rows, key=lambda row: (not row["is_ood"], row["p_value"], -row["score"]))
+    flagged = sum(row["is_ood"] for row in rows)
+    shown = worst[: min(max(flagged, _LEAST), _MOST) if top is None else top]
     if not shown:
         return []
     width = max(len(row["image"]) for row in shown)
@@ -106,4 +110,7 @@ def _table(rows: list[dict[str, Any]], top: int) -> list[str]:
         lines.append(
             f"{row['image']:{width}}  {row['score']:10.4g}  {row['p_value']:8.2g}{bits}{note}"
         )
+    if flagged > len(shown):
+        left = flagged - len(shown)
+        lines.append(f"… and {left} more flagged: --top {flagged} or --out FILE.csv lists them")
     return lines

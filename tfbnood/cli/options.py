@@ -63,7 +63,7 @@ def fpr(command: Any, default: float | None = None) -> None:
         "--fpr",
         type=values.RATE,
         default=default,
-        help="false-alarm rate (default: 0.01, or the smallest that few calibration images allow)",
+        help="false-alarm rate (default: 0.01, or 0.02, 0.05, … with fewer than 299 calibration images)",
     )
 
 

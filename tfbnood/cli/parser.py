@@ -21,6 +21,7 @@ from tfbnood.cli import (
     serve,
     train,
     tune,
+    watch,
 )
 from tfbnood.cli.values import did_you_mean
 from tfbnood.errors import TfbnoodError
@@ -28,7 +29,7 @@ from tfbnood.errors import TfbnoodError
 __all__ = ["main", "make_parser"]
 
 _COMMANDS = (
-    *(fit, score, models, evaluate, export, serve),
+    *(fit, score, watch, models, evaluate, export, serve),
     *(train, tune, calibrate, reproduce, data, demo),
 )
 
@@ -88,10 +89,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    arguments, unknown = make_parser().parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    passed_on: list[str] = []
+    if "--" in words and any(word.partition("=")[0] == "--runner" for word in words):
+        cut = words.index("--")
+        words, passed_on = words[:cut], words[cut + 1 :]
+    arguments, unknown = make_parser().parse_known_args(words)
     if unknown:
         hint = did_you_mean(unknown[0].partition("=")[0], _options(arguments))
         arguments.parser.error(f"unknown argument {unknown[0]}{hint}")
+    if passed_on:  # for the runner
+        arguments.passed_on = passed_on
     return arguments
 
 

@@ -1,15 +1,16 @@
 """`tfbnood score`: which images are out-of-distribution, by a detector here or by one behind a server.
 
-With --url TensorFlow is not imported at all.
+With --url TensorFlow is not imported at all, and with --runner by Beam's workers alone.
 """
 
 import argparse
 import pathlib
 import sys
 import types
+from collections.abc import Collection
 from typing import Any
 
-from tfbnood.cli import checks, options, values
+from tfbnood.cli import checks, options, score_beam, values
 from tfbnood.cli.listing import SUFFIXES, print_listing, write_listing
 from tfbnood.cli.sources import Images, find_images
 from tfbnood.errors import TfbnoodError
@@ -38,7 +39,8 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--out",
         type=_out,
-        help="write all images: .html is a page to look at; also .csv, .json, .parquet",
+        help="write all images: .html is a page to look at; also .csv, .json, .parquet; .jsonl, "
+        ".csv or .parquet in shards with --runner",
     )
     command.add_argument(
         "--url", help="ask a server, e.g. http://127.0.0.1:8501, instead of loading a detector"
@@ -54,18 +56,22 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--top",
         type=values.integer(0),
-        default=10,
         metavar="N",
-        help="list so many of the most suspicious images (default: 10)",
+        help="list so many of the most suspicious images (default: the flagged ones, from 10 to 40)",
     )
     formats = command.add_mutually_exclusive_group()
     options.as_json(formats, "print JSON, all images")
     formats.add_argument("--csv", action="store_true", help="print CSV, all images")
+    score_beam.add(command)
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Scores the images, prints a summary, JSON or CSV, and writes the file."""
+    if arguments.runner is not None:
+        score_beam.run(arguments)
+        return
+    score_beam.check_absent(arguments)
     if arguments.url is not None:
         if arguments.fpr or arguments.fdr or arguments.skip_unreadable:
             raise TfbnoodError(
@@ -102,21 +108,20 @@ def _score_here(arguments: argparse.Namespace, folder: pathlib.Path, images: Ima
         "out_of_distribution": int(result.is_ood.sum()),
         "of": len(result),
     }
-    converted = _converted(images, detector.about)
+    converted = _converted(images, detector.image_shape, detector.about, detector.tolerate)
     sentences = [str(result), *_batch_sentence(result, detector), *converted]
     if arguments.out is not None and arguments.out.suffix == ".html":
         from tfbnood.calibration.rates import default_false_alarm_rate
         from tfbnood.report.results import write_score_report
 
         assert detector.calibration is not None
-        null = detector.calibration.null_of_images(len(result))
         write_score_report(
             arguments.out,
             detector,
             result,
             names=images.names,
             read=images.reader(detector.image_shape),
-            fpr=arguments.fpr or default_false_alarm_rate(len(null)),
+            fpr=arguments.fpr or default_false_alarm_rate(detector.calibration.fewest),
             fdr=arguments.fdr,
             converted=converted,
             progress=True,
@@ -142,7 +147,8 @@ def _score_by_export(arguments: argparse.Namespace, version: pathlib.Path, image
     found = types.SimpleNamespace(**detector.predict(chunks))
     count, of = int(found.is_ood.sum()), len(found.score)
     about = {"model": str(version), "fpr": detector.fpr, "out_of_distribution": count, "of": of}
-    converted = _converted(images, detector.about)
+    tolerate = detector.about.get("tolerate", ())
+    converted = _converted(images, shape, detector.about, tolerate)
     sentence = f"{count} of {of} images out-of-distribution by {version} (false-alarm rate {detector.fpr:g})"
     _finish(arguments, images.names, found, {**about, "files": converted}, [sentence, *converted])
 
@@ -185,22 +191,25 @@ def _finish(
         print(*sentences[1:], sep="\n", file=sys.stderr)
 
 
-def _converted(images: Images, about: dict[str, Any]) -> list[str]:
-    """What was done to the files, and how they differ from those that the detector was calibrated on."""
+def _converted(
+    images: Images,
+    image_shape: tuple[int, int, int],
+    about: dict[str, Any],
+    tolerate: Collection[str],
+) -> list[str]:
+    """What was done to the files, and how they differ from what the detector was calibrated on."""
     if images.summary is None:
         return []
-    from tfbnood.data.file_summary import FileSummary, sentences
+    from tfbnood.data.file_summary import of_arrays, sentences
 
-    known = about.get("files")
-    return sentences(
-        images.summary, calibrated_on=None if known is None else FileSummary.from_dict(known)
-    )
+    known = about.get("files") or of_arrays(image_shape)
+    return sentences(images.summary, calibrated_on=known, tolerate=tolerate)
 
 
 def _batch_sentence(result: Any, detector: Any) -> list[str]:
     from tfbnood.report.results import describe_batch
 
-    found = describe_batch(result.score, detector)
+    found = describe_batch(result, detector)
     if found is None:
         return []
     p_value, method = found
@@ -209,11 +218,18 @@ def _batch_sentence(result: Any, detector: Any) -> list[str]:
     ]
 
 
-def _out(text: str) -> pathlib.Path:
-    """A file whose suffix says its format."""
+def _out(text: str) -> pathlib.Path | str:
+    """A file whose suffix says its format; the URL of one stays text."""
     path = pathlib.Path(text)
-    if path.suffix not in SUFFIXES:
-        raise argparse.ArgumentTypeError(f"must end in {', '.join(SUFFIXES)}. Received: {text}")
+    known = tuple(dict.fromkeys((*SUFFIXES, *score_beam.SUFFIXES)))
+    if path.suffix not in known:
+        raise argparse.ArgumentTypeError(f"must end in {', '.join(known)}. Received: {text}")
+    if "://" in text:
+        return text
     if not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"must be in an existing folder. Received: {text}")
+    if not checks.is_writable(path.absolute().parent):
+        raise argparse.ArgumentTypeError(
+            f"must be in a folder that can be written. Received: {text}"
+        )
     return path

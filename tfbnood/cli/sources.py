@@ -97,7 +97,7 @@ def find_images(text: str, name: str = "WHERE") -> Images:
     if path.is_dir():
         from tfbnood.data.folders import walk
 
-        if next(walk(path), None) is None:
+        if next(walk(path, at_a_time=1), None) is None:
             raise TfbnoodError(
                 f"{name} must be a folder with images, itself or below. Received: {text} without any"
             )
@@ -107,9 +107,14 @@ def find_images(text: str, name: str = "WHERE") -> Images:
 
         return Images(path, _array=from_npz(path))
     if path.is_file():
-        from tfbnood.data.files import header
+        from tfbnood.data.files import UnreadableImageError, header
 
-        header(path)  # Refuses what is not an image.
+        try:
+            header(path)
+        except UnreadableImageError as error:
+            raise TfbnoodError(
+                f"{name} must be a whole image, PNG or JPEG at best. Received: {text}: {error.reason}"
+            ) from None
         return Images(path, files=[path])
     if glob.has_magic(text):
         found = sorted(pathlib.Path(one) for one in glob.glob(text, recursive=True))

@@ -2,13 +2,16 @@
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbnood._core.checks import check_integer
 from tfbnood._core.images import as_images
 from tfbnood.errors import DataError
+
+if TYPE_CHECKING:
+    from tfbnood._core.images import Images
 
 __all__ = ["CHANGES", "change", "check_changes", "mix_changes"]
 
@@ -26,9 +29,10 @@ CHANGES: tuple[str, ...] = (
 _ENLARGING = ("bilinear", "bicubic", "lanczos")  # names of Pillow
 _REDUCING = (*_ENLARGING, "area")
 _SMALLEST_SIDE = 24
+_MIXING = 0x6D6978  # keeps the draws of `mix_changes` apart from others of the same seed
 
 
-def change(images: Any, kind: str, *, seed: int) -> np.ndarray:
+def change(images: "Images", kind: str, *, seed: int) -> np.ndarray:
     """Changes every image in its own random strength, as cameras, web sites and preprocessing do.
 
     Strengths are uniform where nothing else is stated, and the result is rounded and clipped to 0–255:
@@ -75,7 +79,7 @@ def change(images: Any, kind: str, *, seed: int) -> np.ndarray:
     return changed
 
 
-def mix_changes(images: Any, kinds: Sequence[str], *, seed: int) -> np.ndarray:
+def mix_changes(images: "Images", kinds: Sequence[str], *, seed: int) -> np.ndarray:
     """Changes a random half of the images, each by one of the kinds: what statistics that tolerate them are fitted to.
 
     Of n images n // 2 are changed, and the kind of each is drawn uniformly. The others stay as they are: clean
@@ -103,7 +107,9 @@ def mix_changes(images: Any, kinds: Sequence[str], *, seed: int) -> np.ndarray:
     mixed = images.copy()
     if not kinds:
         return mixed
-    random = np.random.RandomState(int(seed))
+    # Not RandomState(seed), whose permutation also cuts reference images into parts, as those of an ensemble: one part
+    # would get all changed images, and the other none.
+    random = np.random.RandomState([int(seed), _MIXING])
     rows = random.permutation(len(images))[: len(images) // 2]
     drawn = random.randint(len(kinds), size=len(rows))
     for number, kind in enumerate(kinds):
@@ -136,8 +142,7 @@ def check_changes(kinds: Any) -> tuple[str, ...]:
     for kind in kinds:
         if not isinstance(kind, str) or kind not in CHANGES:
             raise DataError(
-                f"tolerate must hold names of changes ({', '.join(CHANGES)}). Received: {kind!r} "
-                f"in tolerate={kinds!r}"
+                f"tolerate must hold names of changes ({', '.join(CHANGES)}). Received: {kind!r}"
             )
     if len(set(kinds)) < len(kinds):
         raise DataError(f"tolerate must hold each name once. Received: tolerate={kinds!r}")

@@ -1,20 +1,22 @@
 """What was converted in a folder of files, as counts that a detector can keep, and in sentences."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tfbnood.data.files import FORMATS, KINDS, Conversions
 from tfbnood.errors import DataError
 
-__all__ = ["FileSummary", "sentences", "summarize"]
+__all__ = ["FileSummary", "of_arrays", "sentences", "summarize"]
 
 _MOST_SIZES = 100  # kept; folders of crops have as many sizes as files
 _RARE = 0.05  # a share below which a detector has hardly seen a thing
-_LOSSLESS = ("PNG", "BMP", "TIFF")
+_ARRAYS = "arrays"  # stands for a format where there were no files
+_LOSSLESS = ("PNG", "BMP", "TIFF", _ARRAYS)
 _EXPECT = "expect false alarms"
-_TOLERABLE = ("resized", "enlarged", "JPEG", "WEBP")  # what a detector can be fitted to tolerate
+# What a detector can be fitted to tolerate, and by which of `tfbnood.data.CHANGES`.
+_TOLERABLE = {"resized": "resize", "enlarged": "resize", "JPEG": "jpeg", "WEBP": "jpeg"}
 # What happened to "N of M files", after "were" or "was".
 _DONE = {
     "resized": "resized ({sizes} to {target})",
@@ -34,6 +36,7 @@ _DONE = {
 }
 # These leave the statistics of pixels as they are, and a detector need not have seen them.
 _HARMLESS = ("cropped", "rotated", "first_frame", "profile")
+_OWN_ADVICE = ("faint",)
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,22 @@ def summarize(
     )
 
 
+def of_arrays(image_shape: tuple[int, int, int]) -> FileSummary:
+    """What stands for the files of a detector that was calibrated on arrays, as those that ship were.
+
+    Example:
+        >>> jpeg = FileSummary((28, 28, 1), 200, {"JPEG": 200})
+        >>> sentences(jpeg, calibrated_on=of_arrays((28, 28, 1)))
+        ['200 files are JPEG while the detector was calibrated on arrays: expect false alarms; see tolerate.']
+    """
+    return FileSummary(image_shape, 1, {_ARRAYS: 1})
+
+
 def sentences(
-    summary: FileSummary, *, calibrated_on: FileSummary | Mapping[str, Any] | None = None
+    summary: FileSummary,
+    *,
+    calibrated_on: FileSummary | Mapping[str, Any] | None = None,
+    tolerate: Collection[str] = (),
 ) -> list[str]:
     """Says what was converted, a sentence per kind, and what the detector has hardly seen so far.
 
@@ -141,6 +158,7 @@ def sentences(
         summary: of the files at hand.
         calibrated_on: the summary of the files that the detector was calibrated on, also as `as_dict` gave it.
             Defaults to None: nothing is compared.
+        tolerate: changes that the detector was fitted to tolerate, which then are no reason to expect false alarms.
 
     Returns:
         The sentences; none for files of one format whose pixels are the images, with nothing new.
@@ -158,7 +176,7 @@ def sentences(
     if isinstance(calibrated_on, Mapping):
         calibrated_on = FileSummary.from_dict(calibrated_on)
     reference = calibrated_on if calibrated_on is not None and calibrated_on.files else None
-    said = _on_kinds(summary, reference) + _on_formats(summary, reference)
+    said = _on_kinds(summary, reference, tolerate) + _on_formats(summary, reference, tolerate)
     if summary.skipped:
         left_out = _count(sum(summary.skipped.values()))
         said.append(f"{left_out} could not be read: {_list(summary.skipped)}.")
@@ -167,7 +185,9 @@ def sentences(
     return said
 
 
-def _on_kinds(summary: FileSummary, reference: FileSummary | None) -> list[str]:
+def _on_kinds(
+    summary: FileSummary, reference: FileSummary | None, tolerate: Collection[str]
+) -> list[str]:
     words = {
         "target": f"{summary.image_shape[0]}×{summary.image_shape[1]}",
         "sizes": _from_sizes(summary),
@@ -175,7 +195,7 @@ def _on_kinds(summary: FileSummary, reference: FileSummary | None) -> list[str]:
     said = []
     for kind, count in summary.kinds.items():
         done = f"{count} of {_count(summary.files)} {'was' if count == 1 else 'were'} {_DONE[kind].format(**words)}"
-        said.append(f"{done}{_news(kind, summary, reference)}.")
+        said.append(f"{done}{_news(kind, summary, reference, tolerate)}.")
     if reference is None or not summary.files:
         return said
     if "resized" not in summary.kinds and _share(reference.kinds, reference, "resized") > 0.5:
@@ -184,21 +204,25 @@ def _on_kinds(summary: FileSummary, reference: FileSummary | None) -> list[str]:
     return said
 
 
-def _news(kind: str, summary: FileSummary, reference: FileSummary | None) -> str:
+def _news(
+    kind: str, summary: FileSummary, reference: FileSummary | None, tolerate: Collection[str]
+) -> str:
     """The end of a sentence on a kind: what of it is new to the detector."""
-    if reference is None or kind in _HARMLESS:
+    if reference is None or kind in (*_HARMLESS, *_OWN_ADVICE):
         return ""
-    hint = _hint(kind)
+    consequence = _consequence(kind, tolerate)
     known, share = (_share(one.kinds, one, kind) for one in (reference, summary))
     if known < min(_RARE, share):
         few = "none" if known == 0 else f"{known:.1%}"
-        return f", {few} of those that the detector was calibrated on: {_EXPECT}{hint}"
+        return f", {few} of those that the detector was calibrated on{consequence}"
     if kind == "resized" and _scales_differ(summary, reference):
-        return f" while the detector was calibrated on files resized {_from_sizes(reference)}: {_EXPECT}{hint}"
+        return f" while the detector was calibrated on files resized {_from_sizes(reference)}{consequence}"
     return ""
 
 
-def _on_formats(summary: FileSummary, reference: FileSummary | None) -> list[str]:
+def _on_formats(
+    summary: FileSummary, reference: FileSummary | None, tolerate: Collection[str]
+) -> list[str]:
     if reference is None:
         several = len(summary.formats) > 1
         return [f"The {_count(summary.files)} are {_list(summary.formats)}."] if several else []
@@ -210,13 +234,16 @@ def _on_formats(summary: FileSummary, reference: FileSummary | None) -> list[str
             names = " or ".join(one for one in summary.formats if one in formats)
             said.append(
                 f"{_count(count)} {'is' if count == 1 else 'are'} {names} while the detector was calibrated on "
-                f"{' and '.join(reference.formats)}: {_EXPECT}{_hint(names)}."
+                f"{' and '.join(reference.formats)}{_consequence(names, tolerate)}."
             )
     return said
 
 
-def _hint(name: str) -> str:
-    return "; see tolerate" if name in _TOLERABLE else ""
+def _consequence(name: str, tolerate: Collection[str]) -> str:
+    """The end of a sentence on what is new to a detector."""
+    if name not in _TOLERABLE:
+        return f": {_EXPECT}"
+    return "; it tolerates this" if _TOLERABLE[name] in tolerate else f": {_EXPECT}; see tolerate"
 
 
 def _share(counts: Mapping[str, int], summary: FileSummary, *names: str) -> float:

@@ -1,5 +1,6 @@
 """A folder of image files as images, all at once or in chunks that are read ahead."""
 
+import itertools
 import os
 import warnings
 from collections import Counter, deque
@@ -11,9 +12,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from tfbnood._core.checks import check_integer
+from tfbnood._core.progress import bar
 from tfbnood.data.file_summary import FileSummary, sentences, summarize
 from tfbnood.data.files import Conversions, UnreadableImageError, read_image
 from tfbnood.data.fitting import check_fit
@@ -40,6 +41,7 @@ _OTHER_SUFFIXES = frozenset(
     {".avif", ".cr2", ".dng", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef", ".psd", ".svg"}
 )
 _MOST_NAMED = 10  # files in an error or a warning
+_LISTED = 4096  # entries of one folder that are listed before the first image is read
 
 
 class UnreadableFilesError(DataError):
@@ -130,7 +132,7 @@ def from_folder(
     *,
     fit: str = "crop",
     skip_unreadable: bool = False,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> FolderImages:
     """Reads every image file below a folder, in sorted order, and counts what was converted.
 
@@ -142,7 +144,7 @@ def from_folder(
         fit: what to do with other aspect ratios: "crop", "pad" or "stretch". Defaults to "crop".
         skip_unreadable: leave files out that cannot be decoded, and name them in a warning.
             Defaults to False, which names them in an error.
-        progress: show a progress bar when on a terminal. Defaults to True.
+        progress: show a bar, on a terminal or in a notebook. Defaults to one after two seconds.
 
     Raises:
         UnreadableFilesError: when files cannot be decoded, with the list of them.
@@ -168,15 +170,15 @@ def from_folder(
     images = np.empty((len(paths), *image_shape), np.uint8)
     kept: list[Path] = []
     conversions: list[Conversions] = []
-    with tqdm(
-        total=len(paths), desc=folder.name, unit="image", disable=None if progress else True
-    ) as bar:
+    with bar(
+        description=f"reading {folder.name}", unit="image", total=len(paths), progress=progress
+    ) as shown:
         for chunk in _chunks(paths, image_shape, fit, 64):
             images[len(kept) : len(kept) + len(chunk.images)] = chunk.images
             kept += chunk.paths
             conversions += chunk.conversions
             unreadable += chunk.unreadable
-            bar.update(len(chunk.paths) + len(chunk.unreadable))
+            shown.update(len(chunk.paths) + len(chunk.unreadable))
 
     if unreadable and (not skip_unreadable or not kept):
         hint = "; skip_unreadable=True leaves them out" if kept else ""
@@ -202,8 +204,8 @@ def iterate_folder(
 ) -> Iterator[FolderChunk]:
     """Reads a folder of any size in chunks, in the order of `from_folder`, ahead of whoever uses them.
 
-    Threads decode up to two chunks while the caller works on one. No more than a single folder's names are in memory:
-    the first images come before other folders have been listed.
+    Threads decode up to two chunks while the caller works on one. Of each folder no more than 4,096 names are in memory
+    and in order: those of a larger one come in several sorted runs, the first of them before the others are listed.
 
     Args:
         folder: as for `from_folder`.
@@ -270,6 +272,7 @@ def iterate_files(
 def walk(
     folder: str | os.PathLike[str],
     *,
+    at_a_time: int | None = None,
     ignored: Counter[str] | None = None,
     closed: list[tuple[Path, str]] | None = None,
 ) -> Iterator[Path]:
@@ -277,6 +280,8 @@ def walk(
 
     Args:
         folder: where to start. Links to folders are not followed.
+        at_a_time: entries of one folder that are listed and sorted before the first of them is given; those of a
+            larger folder come in several sorted runs. Defaults to all.
         ignored: counts the files of image formats that are not read, by the end of their names.
         closed: takes folders that cannot be listed, each with the reason.
 
@@ -287,28 +292,39 @@ def walk(
         >>> [str(path.relative_to(folder)) for path in walk(folder)]
         ['a.webp', 'b/a.JPG', 'c.png']
     """
-    names: list[tuple[str, bool]] = []
+    for names in _listed(folder, at_a_time, ignored, closed):
+        for name, is_folder in sorted(names):
+            path = Path(folder, name)
+            if is_folder:
+                yield from walk(path, at_a_time=at_a_time, ignored=ignored, closed=closed)
+            else:
+                yield path
+
+
+def _listed(
+    folder: str | os.PathLike[str],
+    at_a_time: int | None,
+    ignored: Counter[str] | None,
+    closed: list[tuple[Path, str]] | None,
+) -> Iterator[list[tuple[str, bool]]]:
+    """Names of image files and folders in a folder, and whether each is a folder, from so many entries at a time."""
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    names.append((entry.name, True))
-                    continue
-                suffix = os.path.splitext(entry.name)[1].lower()
-                if suffix in ALL_SUFFIXES and entry.is_file():
-                    names.append((entry.name, False))
-                elif suffix in _OTHER_SUFFIXES and ignored is not None:
-                    ignored[suffix] += 1
+            while some := list(itertools.islice(entries, at_a_time)):
+                names: list[tuple[str, bool]] = []
+                for entry in some:
+                    if entry.is_dir(follow_symlinks=False):
+                        names.append((entry.name, True))
+                        continue
+                    suffix = os.path.splitext(entry.name)[1].lower()
+                    if suffix in ALL_SUFFIXES and entry.is_file():
+                        names.append((entry.name, False))
+                    elif suffix in _OTHER_SUFFIXES and ignored is not None:
+                        ignored[suffix] += 1
+                yield names
     except OSError as error:
         if closed is not None:
             closed.append((Path(folder), (error.strerror or str(error)).lower()))
-        return
-    for name, is_folder in sorted(names):
-        path = Path(folder, name)
-        if is_folder:
-            yield from walk(path, ignored=ignored, closed=closed)
-        else:
-            yield path
 
 
 def _folder_chunks(
@@ -317,7 +333,8 @@ def _folder_chunks(
     ignored: Counter[str] = Counter()
     closed: list[tuple[Path, str]] = []
     empty = True
-    for chunk in _chunks(walk(folder, ignored=ignored, closed=closed), image_shape, fit, size):
+    paths = walk(folder, at_a_time=_LISTED, ignored=ignored, closed=closed)
+    for chunk in _chunks(paths, image_shape, fit, size):
         empty = False
         yield chunk._replace(unreadable=(*chunk.unreadable, *closed), ignored=dict(ignored))
         ignored.clear()

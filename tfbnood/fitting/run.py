@@ -7,18 +7,18 @@ import os
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfbnood._core.files import write_json
 from tfbnood.data.sets import Dataset, load
-from tfbnood.detector import Detector
-from tfbnood.errors import DataError
-from tfbnood.fitting.plan import Plan
+from tfbnood.fitting.plan import Plan, check_count
 from tfbnood.networks.catalogue import OFFLINE, WEIGHTS
+
+if TYPE_CHECKING:
+    from tfbnood.detector import Detector
 
 __all__ = ["Fitted", "fit"]
 
-_LEAST_IMAGES = 40
 _LEAST_STEPS, _MOST_STEPS = 100, 20_000
 _TRAINING_SHARE = (
     0.7  # of the minutes; the rest is for pretext-less fitting, calibration and the page
@@ -41,7 +41,7 @@ class Fitted:
         (8, 8, 1)
     """
 
-    detector: Detector
+    detector: "Detector"
     dataset: Dataset
     plan: Plan
     seconds: float
@@ -84,11 +84,7 @@ def fit(
         image_shape=plan.image_shape,
         skip_unreadable=skip_unreadable,
     )
-    if len(dataset.train) + len(dataset.calibration) < _LEAST_IMAGES:
-        raise DataError(
-            f"IMAGES must hold at least {_LEAST_IMAGES} images to fit and calibrate on. "
-            f"Received: {len(dataset.train) + len(dataset.calibration)} in {plan.source}"
-        )
+    check_count(len(dataset.train) + len(dataset.calibration), plan.source)
     training = out.with_name(f"{out.name}.training")
     about: dict[str, Any] = {
         "data": plan.source,
@@ -119,6 +115,10 @@ def fit(
         # pretext trains two networks more, for longer than most have.
         settings = {"pretext": plan.minutes >= _PRETEXT_MINUTES}
         about["model"] = {"name": "vae", "preset": plan.preset}
+    from tfbnood.detector import (
+        Detector,
+    )  # Only now: unreadable files are found without TensorFlow.
+
     detector = Detector(
         model,
         reference=dataset.train,

@@ -9,7 +9,16 @@ from tfbnood.plots.curves import ROC
 from tfbnood.plots.style import vector
 from tfbnood.report.document import escape
 
-__all__ = ["COLOURS", "DASHES", "histogram_svg", "interval_svg", "line_svg", "roc_svg"]
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "histogram_svg",
+    "interval_svg",
+    "line_svg",
+    "nice_step",
+    "roc_svg",
+    "svg",
+]
 
 # As in tfbnood.plots: five dashes are prime to eight colours, so that a colour that comes again has another line.
 COLOURS, DASHES = 8, 5
@@ -52,13 +61,13 @@ def roc_svg(curves: Mapping[str, tuple[Any, Any]], *, label: str) -> str:
         parts.append(f'<polyline class="curve {_line(index)}" points="{points}"/>')
     middle = left + side / 2
     parts.append(f'<text x="{middle:g}" y="{height - 6}" text-anchor="middle">false alarms</text>')
-    return _svg(width, height, parts, label)
+    return svg(width, height, parts, label)
 
 
 def line_svg(index: int) -> str:
     """The line of a curve, for a legend."""
     parts = [f'<line class="curve {_line(index)}" x1="0" x2="28" y1="4" y2="4"/>']
-    return _svg(28, 8, parts, None)
+    return svg(28, 8, parts, None)
 
 
 def interval_svg(value: float, low: float, high: float) -> str:
@@ -69,7 +78,7 @@ def interval_svg(value: float, low: float, high: float) -> str:
         f'<line class="whisker" x1="{96 * low:.1f}" x2="{96 * high:.1f}" y1="6" y2="6"/>',
         f'<circle class="dot" cx="{96 * value:.1f}" cy="6" r="3"/>',
     ]
-    return _svg(96, 12, parts, None, css="mini")
+    return svg(96, 12, parts, None, css="mini")
 
 
 def histogram_svg(
@@ -103,7 +112,7 @@ def histogram_svg(
         return height - bottom - count / counts.max() * (height - top - bottom)
 
     parts = []
-    for tick in range(0, int(counts.max()) + 1, max(1, int(_nice_step(counts.max())))):
+    for tick in range(0, int(counts.max()) + 1, max(1, int(nice_step(counts.max())))):
         parts += [
             f'<line class="axis" x1="{left}" x2="{width - right}" y1="{level(tick):.1f}" y2="{level(tick):.1f}"/>',
             f'<text x="{left - 8}" y="{level(tick) + 4:.1f}" text-anchor="end">{tick:,}</text>',
@@ -123,7 +132,7 @@ def histogram_svg(
             f'<line class="threshold" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 10}" y2="{height - bottom}"/>',
             f'<text class="threshold-label" {text} y="{y}">{escape(words)}</text>',
         ]
-    step = _nice_step(high - low)
+    step = nice_step(high - low)
     for value in step * np.arange(np.ceil(low / step), np.floor(high / step) + 1):
         parts.append(
             f'<text x="{place(value):.1f}" y="{height - bottom + 17}" text-anchor="middle">{value:.4g}</text>'
@@ -132,7 +141,7 @@ def histogram_svg(
     parts.append(
         f'<text x="{middle:g}" y="{height - 4}" text-anchor="middle">{escape(axis)}</text>'
     )
-    return _svg(width, height, parts, label)
+    return svg(width, height, parts, label)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,7 +152,7 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.interp(along, x + y, x), np.interp(along, x + y, y)
 
 
-def _nice_step(span: float) -> float:
+def nice_step(span: float) -> float:
     """1, 2 or 5 times a power of ten, with which an axis has about five marks."""
     power = float(10 ** np.floor(np.log10(span / 5)))
     return next(one * power for one in (1, 2, 5, 10) if span / (one * power) <= 6)
@@ -153,9 +162,8 @@ def _line(index: int) -> str:
     return f"c{index % COLOURS} d{index % DASHES}"
 
 
-def _svg(
-    width: float, height: float, parts: Sequence[str], label: str | None, css: str = ""
-) -> str:
+def svg(width: float, height: float, parts: Sequence[str], label: str | None, css: str = "") -> str:
+    """A drawing of some parts; without a label, those who hear the page do not hear of it."""
     named = 'aria-hidden="true"' if label is None else f'role="img" aria-label="{escape(label)}"'
     css = f' class="{css}"' if css else ""
     return f'<svg{css} viewBox="0 0 {width:g} {height:g}" {named}>{"".join(parts)}</svg>'

@@ -47,7 +47,14 @@ def data_block(name: str, content: Any) -> str:
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'
 
 
-def document(title: str, body: str, *, data: Iterable[str] = (), scripted: bool = False) -> str:
+def document(
+    title: str,
+    body: str,
+    *,
+    data: Iterable[str] = (),
+    scripted: bool = False,
+    refresh: int | None = None,
+) -> str:
     """A whole page around a body, in the look that all pages share.
 
     The policy allows this style, this script and pictures inside the file; nothing can be fetched or sent, and markup
@@ -58,6 +65,7 @@ def document(title: str, body: str, *, data: Iterable[str] = (), scripted: bool 
         body: HTML of the main part; what comes from users must have passed `escape`.
         data: elements for the script: what the first view needs.
         scripted: add the script, which sorts tables marked `data-sortable` and runs the page of scores.
+        refresh: seconds after which a browser reads the file again. Defaults to never.
 
     Example:
         >>> page = document("Two & two", "<h1>Four</h1>")
@@ -86,6 +94,7 @@ def document(title: str, body: str, *, data: Iterable[str] = (), scripted: bool 
         '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">',
         # Browsers ask a server for an icon when a page has none.
         '<link rel="icon" href="data:,">',
+        "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh:d}">',
         f"<title>{escape(title)}</title><style>{style}</style></head><body>\n<main>\n",
         body,
         "\n</main>\n",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbnood._core.progress import bar
 from tfbnood.errors import DataError
 
 if TYPE_CHECKING:
@@ -188,17 +189,14 @@ def _encode_rows(
     encoded: Callable[[Iterable[np.ndarray], Rung], list[str]],
     progress: bool,
 ) -> list[str]:
-    from tqdm import tqdm
-
     found: list[str] = []
-    with tqdm(
-        total=len(rows), desc="pictures", unit="image", disable=None if progress else True
-    ) as bar:
+    shown = None if progress else False  # A bar after two seconds: most pages take less.
+    with bar(description="pictures", unit="image", total=len(rows), progress=shown) as made:
         for start in range(0, len(rows), _AT_ONCE):
             # Read in one thread, since a user's function need not bear several; written in many.
             images = [read(row) for row in rows[start : start + _AT_ONCE]]
             found += encoded(images, rung)
-            bar.update(len(images))
+            made.update(len(images))
     return found
 
 

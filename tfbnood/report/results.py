@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tfbnood._core.provenance import versions
-from tfbnood.calibration.batch_tests import batch_p_value, default_batch_test
+from tfbnood.calibration.batch_tests import default_batch_test
+from tfbnood.calibration.whole_batch import assess_batch
 from tfbnood.detector import Detection, Detector
 from tfbnood.evaluation.result import Evaluation
 from tfbnood.report.detector import detector_page
@@ -57,12 +58,15 @@ def make_card(detector: Detector) -> dict[str, Any]:
     return {key: value for key, value in card.items() if value is not None}
 
 
-def describe_batch(scores: np.ndarray, detector: Detector) -> tuple[float, str] | None:
+def describe_batch(found: Detection, detector: Detector) -> tuple[float, str] | None:
     """P-value of all images together and how it was tested; None for a statistic of batches or a single image."""
-    if detector.statistic.scope != "image" or len(scores) < 2 or detector.calibration is None:
+    calibration, scores = detector.calibration, found.score
+    if detector.statistic.scope != "image" or len(scores) < 2 or calibration is None:
         return None
     method = default_batch_test("image", len(scores))
-    p_value = batch_p_value(scores, detector.calibration.null_of_images(1), method)
+    p_value, _, _ = assess_batch(
+        detector.statistic, None, scores, found.cluster, calibration, method
+    )
     return p_value, method.replace("_", " ")
 
 
@@ -94,7 +98,7 @@ def write_score_report(
     assert detector.calibration is not None
     rows = most_suspicious(found.p_value, found.score, _EXPLAINED).tolist()
     where, why = _explain(detector, rows, read)
-    batch = describe_batch(found.score, detector)
+    batch = describe_batch(found, detector)
     page = score_page(
         names,
         read,

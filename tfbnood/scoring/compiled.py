@@ -30,6 +30,7 @@ class Scorer:
         tensor_score: evidence → scores, `[n]`, or `[n, k]` of several statistics.
         image_shape: `(height, width, channels)`.
         likelihood: also say log p, whether or not the scores need it.
+        assign: evidence → the cluster of every image, int32 `[n]`; becomes `cluster` of the outputs.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class Scorer:
         image_shape: Sequence[int],
         *,
         likelihood: bool,
+        assign: Callable[[Evidence], tf.Tensor] | None = None,
     ):
+        self._assign = assign
         self._model = model
         self._need = widest(need, "log_prob") if likelihood else need
         self._tensor_score = tensor_score
@@ -83,6 +86,8 @@ class Scorer:
         evidence = gather(self._model, self._need, images)
         score = self._tensor_score(evidence)
         found = {"score": score, "p_value": p_values(score, null)}
+        if self._assign is not None:
+            found["cluster"] = self._assign(evidence)
         if evidence.log_prob is not None:
             found["log_prob"] = evidence.log_prob
             found["bits_per_dim"] = bits_per_dim(evidence.log_prob, self._image_shape)

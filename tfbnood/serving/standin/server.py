@@ -10,11 +10,12 @@ import signal
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from tfbnood._core.signals import handle_signals
 from tfbnood.errors import ServingError
 from tfbnood.serving.standin import BATCH_TIMEOUT_MICROS, MAX_BATCH_SIZE, MAX_ROWS, rest
 from tfbnood.serving.standin.answers import error_body, response_body
@@ -145,7 +146,7 @@ class Server:
             except BaseException as error:  # for the main thread to raise
                 events.put(error)
 
-        with _on_signals(lambda number, _: events.put(number)):
+        with handle_signals(lambda number, _: events.put(number)):
             # In a thread of its own: inside TensorFlow, which takes many seconds, no signal is handled.
             threading.Thread(target=load, name="tfbnood-loader", daemon=True).start()
             event = events.get()
@@ -300,17 +301,3 @@ def _check_positive(**options: float) -> None:
     for name, value in options.items():
         if not value > 0:
             raise ServingError(f"{name} must be positive. Received: {value}")
-
-
-@contextlib.contextmanager
-def _on_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handles Ctrl-C and SIGTERM, where signals can be handled: in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, earlier in before.items():
-            signal.signal(each, earlier)
