@@ -17,6 +17,35 @@ if "TFBNOOD_DATA" not in os.environ and _SHARED.is_dir():
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What contributors run first: no training, no server, no browser, and a test of every part.
+_QUICK = (
+    "_core/",
+    "calibration/",
+    "cli/test_checks.py",
+    "cli/test_listing.py",
+    "cli/test_parser.py",
+    "data/test_pseudo.py",
+    "data/test_file_summary.py",
+    "evaluation/",
+    "models/test_layers.py",
+    "models/test_logistic_mixture.py",
+    "models/test_noise.py",
+    "monitor/test_bets.py",
+    "monitor/test_pool.py",
+    "networks/test_network.py",
+    "scoring/test_conditional.py",
+    "test_detector.py",
+    "test_metrics.py",
+    "test_protocols.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(folder).as_posix().startswith(_QUICK):
+            item.add_marker("quick")
+
 
 @pytest.fixture(scope="session")
 def digits():

@@ -164,9 +164,10 @@ def test_fit_holds_out_images_for_the_default_rate(digits):
     expected.calibrate(images[np.sort(order[:150])])
     np.testing.assert_array_equal(detector.p_values(digits.test), expected.p_values(digits.test))
     assert detector.predict(255 - digits.test).is_ood.all()
-    assert "false-alarm rate 0.01;" in str(detector.predict(digits.test))
+    assert "false-alarm rate 0.02;" in str(detector.predict(digits.test))
     # The fewest with which 0.01 is possible.
     assert len(detector.fit(images[:396]).calibration.null_of_images(1)) == 99
+    assert "false-alarm rate 0.01;" in str(detector.predict(digits.test, fpr=0.01))
     other = tfbnood.Detector(None, "pixel_pca").fit(images, seed=1)
     assert not np.array_equal(other.reference, expected.reference)
 
@@ -238,7 +239,7 @@ def test_few_calibration_images_have_a_default_rate_that_works(digits):
     detector = tfbnood.Detector(None, "pixel_pca", reference=digits.train)
     detector.calibrate(digits.calibration[:30])
     found = detector.predict(digits.test)
-    assert found.rule == "false-alarm rate 0.05"
+    assert found.rule == "false-alarm rate 0.1"
     np.testing.assert_array_equal(detector.decision_function(digits.test) < 0, found.is_ood)
 
 
@@ -256,3 +257,63 @@ def test_help_names_types_and_not_any():
         assert images.annotation == "Images"
     hints = typing.get_type_hints(tfbnood.Detector.predict, localns={"Images": np.ndarray})
     assert hints["return"] is tfbnood.detector.Detection
+
+
+def test_a_batch_test_says_which_images_carry_the_evidence(by_image, digits):
+    batch = np.concatenate([digits.test[:24], 255 - digits.test[:8]])
+    for method in tfbnood.batch_tests.BATCH_TESTS:
+        found = by_image.test_batch(batch, method=method)
+        p_values = by_image.p_values(batch)
+        value = tfbnood.batch_tests.BATCH_TESTS[method]
+        for row, p_value, contribution in found.evidence:
+            ordinary = np.where(np.arange(32) == row, 0.5, p_values)
+            assert p_value == p_values[row]
+            assert contribution == pytest.approx(
+                value(np.sort(p_values)) - value(np.sort(ordinary))
+            )
+        carried = [one.contribution for one in found.evidence]
+        assert carried == sorted(carried, reverse=True)
+        assert {one.row for one in found.evidence[:8]} == set(range(24, 32))
+    assert f"images {found.evidence[0].row}, " in str(found)
+    assert f"image {found.evidence[0].row} (p = " in found._repr_html_()
+
+
+def test_a_batch_without_alarm_names_no_images(by_image, digits):
+    found = by_image.test_batch(digits.test[:40])
+    assert found.p_value > 0.05
+    assert "evidence" not in str(found)
+
+
+def test_a_batch_statistic_says_which_images_carry_the_evidence(by_batch, model, digits):
+    batch = np.concatenate([digits.test[:12], 255 - digits.test[:4]])
+    found, scores = by_batch.test_batch(batch), by_batch.score(batch)
+    usual = np.median(by_batch.calibration.null_of_images(16))
+    for row, _, contribution in found.evidence:
+        assert contribution == pytest.approx((scores[row] - usual) / 16)
+    shift = tfbnood.Detector(model, "bn_shift", reference=digits.train[:300])
+    found = shift.calibrate(digits.calibration[:60]).test_batch(batch)
+    rows = shift.statistic.residuals(batch).astype(float)
+    for row, _, contribution in found.evidence:
+        assert contribution == pytest.approx(rows[row] @ rows.mean(axis=0) / 16)
+    assert {one.row for one in found.evidence[:4]} == {12, 13, 14, 15}
+
+
+def test_after_calibration_within_clusters_a_change_of_mix_is_forgiven(digits):
+    """Half of the digits' classes alone: flagged against all, and not against their own clusters."""
+    detector = tfbnood.Detector(None, "pixel_pca", reference=digits.train)
+    detector.calibrate(np.concatenate([digits.calibration, digits.test[::2]]), clusters=8)
+    images, labels = digits.test[1::2], digits.test_labels[1::2]
+    flagged = {True: 0, False: 0}
+    for label in range(10):
+        batch = images[labels == label]
+        flagged[True] += detector.test_batch(batch).p_value <= 0.05
+        flagged[False] += detector.test_batch(batch, forgive_mix=False).p_value <= 0.05
+        assert "cluster" in detector.test_batch(batch).assumed
+    assert flagged[True] < flagged[False]
+    outliers = np.concatenate([images[labels == 3], 255 - images[:5]])
+    assert detector.test_batch(outliers).p_value <= 0.01
+
+
+def test_forgiving_a_mix_needs_clusters(by_image, digits):
+    with pytest.raises(StatisticError, match=r"forgive_mix needs .*clusters=10"):
+        by_image.test_batch(digits.test[:20], forgive_mix=True)

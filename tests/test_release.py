@@ -1,6 +1,8 @@
 """The check of the shipped detectors finds what is wrong with them, and states what it cannot check."""
 
+import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import tfbnood
+from tfbnood.zoo import changed_files
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECK = ROOT / "tools" / "release" / "check.py"
@@ -90,3 +93,40 @@ def test_commands_run_from_any_folder(command, tmp_path):
     run = subprocess.run([path, "--help"], capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "[NAME ...]" in run.stdout
+
+
+def test_a_card_states_what_manifest_and_results_do(tmp_path):
+    name = "fashion_mnist_vae"
+    base = tmp_path / name
+    shutil.copytree(ROOT / "savedmodels" / name / "detector", base / "detector")
+    shutil.copy(ROOT / "savedmodels" / name / "MANIFEST.json", base)
+    command = [sys.executable, str(ROOT / "tools" / "release" / "cards.py")]
+    command += ["--folder", str(tmp_path), "--results"]
+    subprocess.run([*command, str(ROOT / "results" / "paper")], check=True, capture_output=True)
+    card = (base / "README.md").read_text()
+    manifest = json.loads((base / "MANIFEST.json").read_text())
+    training, own = manifest["training"], manifest["auroc"][manifest["statistic"]]
+    assert f"{training['steps']:,} steps of 64 images" in card
+    assert f"{training['bits_per_dim']['bits_per_dim_evaluation_mode']:.3f} in evaluation" in card
+    assert manifest["licence_of_the_data"] in card
+    assert f'tfbnood.load("{name}")' in card
+    lines = [line.split(" | ") for line in card.splitlines() if line.startswith("| mnist | ")]
+    assert [line[2].split()[0] for line in lines] == [f"{x:.3f}" for x in own["mnist"].values()]
+    low, high = re.search(r"\((0\.\d+)–([01]\.\d+)\)", lines[0][2]).groups()
+    assert float(low) <= own["mnist"]["1"] <= float(high)
+    # A card is made of the manifest, which therefore does not list it.
+    assert changed_files(base) == []
+    # Figures of another training have no intervals.
+    subprocess.run([*command, str(tmp_path / "none")], check=True, capture_output=True)
+    assert re.search(r"\| mnist \| 100% \| 0\.\d{3} \|", (base / "README.md").read_text())
+
+
+def test_sets_that_a_detector_misses_are_among_its_limits(tmp_path):
+    make_card = runpy.run_path(str(ROOT / "tools" / "release" / "cards.py"))["make_card"]
+    name = "cifar10_pixelcnn"
+    card = make_card(ROOT / "savedmodels" / name, tmp_path)
+    own = json.loads((ROOT / "savedmodels" / name / "MANIFEST.json").read_text())["auroc"]
+    lowest = {one: min(shares.values()) for one, shares in own["ensemble"].items()}
+    (line,) = [line for line in card.splitlines() if line.startswith("- Finds only a part of")]
+    for outliers, value in lowest.items():
+        assert (f"{outliers} ({value:.2f})" in line) == (value < 0.9)

@@ -254,3 +254,24 @@ def test_a_data_set_says_its_parts(digits):
         "<Dataset digits: 1100 train, 300 calibration, 397 test, image_shape=(8, 8, 1), "
         "scikit-learn's load_digits>"
     )
+    parsed = shown(digits)
+    for words in (
+        "Data set digits",
+        "1,100 images",
+        "8×8 pixels, grey",
+        "scikit-learn's load_digits",
+    ):
+        assert words in parsed.text
+    pictures = thumbnails(digits._repr_html_())
+    assert len(pictures) == 12
+    np.testing.assert_array_equal(pictures[0], digits.train[0, ..., 0])
+    np.testing.assert_array_equal(pictures[-1], digits.train[-1, ..., 0])
+
+
+def test_a_data_set_of_a_folder_says_what_was_converted(tmp_path, digits):
+    for index, image in enumerate(digits.test[:10]):
+        Image.fromarray(image[..., 0]).save(tmp_path / f"{index}.png")
+    Image.new("L", (16, 16), 9).save(tmp_path / "large.png")
+    text = shown(tfbnood.data.load(tmp_path)).text
+    assert "1 of 11 files was resized (from 16×16 to 8×8)." in text
+    assert "train8 imagescalibration2 imagestest1 imageimages8×8 pixels, grey" in text

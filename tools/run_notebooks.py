@@ -1,4 +1,4 @@
-"""Runs the notebooks under colab/ on the digits and writes them back with their outputs, or only checks them.
+"""Runs the notebooks under colab/ and writes them back with their outputs, or only checks them.
 
     tools/run_notebooks [NAME …]             # runs and writes in place; all when no name is given
     tools/run_notebooks --check [NAME …]     # runs nothing: are the outputs those of the sources?
@@ -35,6 +35,8 @@ if importlib.util.find_spec("tfbnood") is None:
     %pip install -q "tfbnood[plots,serving] @ git+{URL}"
 """
 DATA_VARIABLE = "TFBNOOD_NOTEBOOK_DATA"
+# The digits are quick, the same everywhere, and need no download; these notebooks are run on others.
+DATA = {"07_monitor_a_stream": "fashion_mnist"}
 MOST_BYTES = 600_000
 _BADGE = re.compile(r"^\[!\[Open In Colab\].*$", re.MULTILINE)
 # What is said while something runs: it has times and places in it, and is no result.
@@ -89,7 +91,7 @@ def read(path: pathlib.Path) -> Any:
 def run(path: pathlib.Path) -> None:
     """Executes a notebook and replaces it; one with an error stays as it was."""
     began, used = time.monotonic(), _seconds_of_children()
-    done = executed(with_common_cells(read(path), path.stem))
+    done = executed(with_common_cells(read(path), path.stem), data_of(path.stem))
     nbformat.validate(done)
     with atomic_path(path) as temporary:
         temporary.write_text(nbformat.writes(done) + "\n", encoding="utf-8")
@@ -106,7 +108,12 @@ def with_common_cells(notebook: Any, name: str) -> Any:
     return notebook
 
 
-def executed(notebook: Any) -> Any:
+def data_of(name: str) -> str:
+    """The data set that a notebook is run on."""
+    return DATA.get(name, "digits")
+
+
+def executed(notebook: Any, data: str = "digits") -> Any:
     """A copy with the outputs of a run from top to bottom in a folder of its own, without logs.
 
     Raises:
@@ -118,7 +125,7 @@ def executed(notebook: Any) -> Any:
             **os.environ,
             # Bars have other lengths in every run.
             "TQDM_DISABLE": "1",
-            DATA_VARIABLE: "digits",  # Quick, the same everywhere, and no download.
+            DATA_VARIABLE: data,
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "IPYTHONDIR": str(pathlib.Path(folder) / ".ipython"),  # No one's own settings.
         }
