@@ -46,6 +46,18 @@ def base(pixel_detector, digits, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def clustered(digits, tmp_path_factory):
+    """A detector without a likelihood, calibrated within clusters, and its export with certified alarms."""
+    from tfbnood import Detector
+
+    made = Detector(None, "pixel_pca", reference=digits.train)
+    made.calibrate(digits.calibration, clusters=3)
+    base = tmp_path_factory.mktemp("served") / "clustered"
+    made.export(base, fpr=0.1, confidence=0.9)
+    return made, base
+
+
+@pytest.fixture(scope="session")
 def two_versions(base, tmp_path_factory):
     """A model base with the versions 9 and 10, which say the same."""
     copy = tmp_path_factory.mktemp("served") / "two"

@@ -137,9 +137,9 @@ def test_what_is_no_image_comes_with_its_reason(base, photos, damaged, in_proces
     assert reasons.pop("broken.png") == "is a directory"
     assert reasons == {
         "truncated.png": "truncated",
-        "text.jpg": "not an image, or not one of a known format",
+        "text.jpg": "not an image of a known format",
         "empty.png": "empty",
-        "array.webp": "not an image, or not one of a known format",
+        "array.webp": "not an image of a known format",
     }
     assert metrics["unreadable"] == len(unreadable) == 5
     written = jsonl(tmp_path / "scores.unreadable-*.jsonl")
@@ -188,6 +188,24 @@ def test_parquet_csv_and_jsonl_hold_the_same(tmp_path):
     assert [line["score"] for line in lines] == [1.5, None, None]
     del written[0]["score"], lines[0]["score"]
     assert written[0] == lines[0]
+
+
+def test_files_have_what_the_export_says_of_an_image_and_nothing_else(clustered, digits, tmp_path):
+    detector, base = clustered
+    images = np.concatenate([digits.test[:8], 255 - digits.test[:2]])
+    for suffix in ("jsonl", "parquet"):
+        score(base, None, list(enumerate(images)), output=tmp_path / f"scores.{suffix}")
+    (file,) = tmp_path.glob("scores-*.parquet")
+    table = pyarrow.parquet.read_table(file)
+    expected = ["key", "score", "p_value", "is_ood", "valid", "is_ood_certified", "cluster"]
+    assert table.column_names == expected
+    written = sorted(table.to_pylist(), key=lambda row: int(row["key"]))
+    lines = sorted(jsonl(tmp_path / "scores-*.jsonl"), key=lambda row: int(row["key"]))
+    certified = detector.predict(images, fpr=0.1, confidence=0.9)
+    for rows in (written, lines):
+        assert [row["cluster"] for row in rows] == certified.cluster.tolist()
+        assert [row["is_ood_certified"] for row in rows] == certified.is_ood.tolist()
+        assert all(row.keys() == set(expected) for row in rows)
 
 
 def test_results_are_not_mixed_with_those_of_another_run(base, tmp_path):

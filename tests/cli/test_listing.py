@@ -44,6 +44,9 @@ def test_top_is_what_was_asked_for(capsys):
     assert table(capsys, scored(100, 5), top=0) == ["the end"]
 
 
-def test_the_zeros_of_an_export_without_likelihood_are_no_column(capsys):
-    assert "bits" not in table(capsys, scored(10, 1, bits=0.0))[0]
+def test_bits_are_a_column_where_there_are_likelihoods(capsys):
     assert "bits" in table(capsys, scored(10, 1, bits=2.5))[0]
+    without = scored(10, 1)
+    assert "bits" not in table(capsys, without)[0]
+    del without.bits_per_dim  # as in the answer of an export
+    assert "bits" not in table(capsys, without)[0]

@@ -312,6 +312,8 @@ def test_a_detector_of_pixels_alone_is_exported_without_likelihoods(digits, tmp_
     raw = tfbnood.Detector(None, statistic, reference=digits.train).calibrate(digits.calibration)
     served = tf.saved_model.load(str(raw.export(tmp_path / "pixels", held_out=digits.calibration)))
     assert set(served.signatures) == {"serving_default", "uint8", "encoded"}
+    for signature in served.signatures.values():
+        assert set(signature.structured_outputs) == OUTPUTS - {"bits_per_dim"}
     np.testing.assert_allclose(
         score(served, digits.test[:4])["score"], raw.score(digits.test[:4]), rtol=1e-4, atol=1e-3
     )

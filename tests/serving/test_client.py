@@ -166,6 +166,16 @@ def test_big_inputs_are_cut_into_requests(fake):
     assert {body["signature_name"] for body in fake.bodies} == {"serving_default"}
 
 
+def test_a_detector_without_likelihood_has_no_bits_per_dim(fake):
+    answer = answer_for({"inputs": {"images": [0, 0]}})
+    without = {name: values for name, values in answer.items() if name != "bits_per_dim"}
+    for outputs in ([without, without], [answer, without]):  # The second: the version changed.
+        fake.plan = [(200, json.dumps({"outputs": one}).encode()) for one in outputs]
+        scores = Client(fake.url, "m", images_per_request=2).score(IMAGES[:4])
+        assert scores.bits_per_dim is None
+        assert scores.score.tolist() == [0, 1, 0, 1]
+
+
 def test_large_images_go_in_smaller_requests(fake, monkeypatch):
     monkeypatch.setattr(client, "_VALUES_PER_REQUEST", 250)
     Client(fake.url, "m").score(np.full((3, 10, 10, 1), 9, np.uint8))

@@ -17,6 +17,13 @@ from tfbnood.errors import SavedDetectorError
 __all__ = ["Export", "find_export", "local_copy", "version_of"]
 
 _GRAPH = "saved_model.pb"
+_OUTPUTS = (
+    "score",
+    "p_value",
+    "is_ood",
+    "bits_per_dim",
+    "valid",
+)  # where an older export has no list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +36,8 @@ class Export:
         fpr: the false-alarm rate behind `is_ood`.
         calibration_images: how many in-distribution images are behind its p-values.
         group_sizes: calibrated sizes of requests to `score_batch`; none without that signature.
+        outputs: names of what it says of an image.
+        cluster_images: calibration images by cluster; none without clusters.
 
     Example:
         Export("savedmodels/mine/1", (28, 28, 1), 0.01, 5000, (1, 4, 16, 64))
@@ -39,6 +48,8 @@ class Export:
     fpr: float
     calibration_images: int
     group_sizes: tuple[int, ...] = ()
+    outputs: tuple[str, ...] = _OUTPUTS
+    cluster_images: tuple[int, ...] = ()
 
 
 def find_export(model_base: str | os.PathLike[str]) -> Export:
@@ -64,6 +75,8 @@ def find_export(model_base: str | os.PathLike[str]) -> Export:
             float(about["fpr"]),
             int(about["calibration_images"]),
             tuple(about["batch_group_sizes"] or ()),
+            tuple(about.get("outputs", _OUTPUTS)),
+            tuple(about.get("clusters", {}).get("calibration_images", ())),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SavedDetectorError(
@@ -79,7 +92,7 @@ def version_of(path: str | os.PathLike[str]) -> str:
     if matching(f"{folder}/{_GRAPH}"):
         return folder
     versions = [one.path.removesuffix(f"/{_GRAPH}") for one in matching(f"{folder}/*/{_GRAPH}")]
-    numbered = {int(name): one for one in versions if (name := one.rpartition("/")[2]).isdigit()}
+    numbered = {int(name): one for one in versions if (name := one.rpartition("/")[2]).isdecimal()}
     if not numbered:
         raise SavedDetectorError(
             "model_base must be a folder with exported versions, or one of them; Detector.export and `tfbnood export` "

@@ -13,7 +13,7 @@ from tfbnood.beam.decode import Decode
 from tfbnood.beam.export import find_export
 from tfbnood.beam.handler import ExportHandler
 from tfbnood.beam.read import UNREADABLE, ReadImages
-from tfbnood.beam.write import WriteRecords, beside
+from tfbnood.beam.write import SCORES, WriteRecords, beside
 from tfbnood.data.fitting import check_fit
 
 __all__ = ["NAMESPACE", "ScoreImages", "Scored"]
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
     """What `ScoreImages` gives.
 
     Attributes:
-        scores: PCollection of `{"key", "score", "p_value", "is_ood", "bits_per_dim", "valid"}`, one per image.
+        scores: PCollection of `{"key", "score", "p_value", "is_ood", "valid", …}`, one per image.
         unreadable: PCollection of `{"key", "reason"}`, one per file that is no image.
         images: PCollection of (key, uint8 image), as they were scored.
 
@@ -46,8 +46,8 @@ class ScoreImages(beam.PTransform):
     `tfbnood.data.from_folder` does, and scored by `RunInference` with the signature `uint8`.
 
     A record has what a server answers: `score` (higher is stranger), `p_value`, `is_ood` at the rate of the export,
-    `bits_per_dim` (0 of a network without likelihoods), and `valid`, False for an image that is black up to one grey
-    level, which counts as out-of-distribution.
+    `valid`, False for an image that is black up to one grey level, which counts as out-of-distribution; and, where the
+    export has them, `bits_per_dim`, `is_ood_certified` and `cluster`.
 
     Counters under "tfbnood": `images`, `out_of_distribution`, `invalid`, `unreadable`; `RunInference` has its own under
     "BeamML_tfbnood".
@@ -97,7 +97,7 @@ class ScoreImages(beam.PTransform):
         self._updates = model_updates
         self._batch_size = batch_size
         if self._output is not None:
-            WriteRecords(self._output)  # Fail now, not when the pipeline is built.
+            self._writer(self._output)  # Fail now, not when the pipeline is built.
 
     def expand(self, pairs: Any) -> Any:
         """Gives a `Scored`; the annotation is what Beam can make use of."""
@@ -125,10 +125,14 @@ class ScoreImages(beam.PTransform):
         )
         lost = unreadable | beam.Flatten() | "CountUnreadable" >> beam.ParDo(_Count("unreadable"))
         if self._output is not None:
-            _ = scores | "Write" >> WriteRecords(self._output)
+            _ = scores | "Write" >> self._writer(self._output)
             other = beside(self._output, "unreadable")
             _ = lost | "WriteUnreadable" >> WriteRecords(other, columns=("key", "reason"))
         return Scored(scores, lost, decoded.images)
+
+    def _writer(self, output: str) -> WriteRecords:
+        known = ("key", *self._export.outputs)
+        return WriteRecords(output, columns=[name for name in SCORES if name in known])
 
 
 class _Records(beam.DoFn):

@@ -15,7 +15,7 @@ from apache_beam.io import WriteToParquet, WriteToText
 from tfbnood.beam.files import matching
 from tfbnood.errors import DataError
 
-__all__ = ["WriteRecords", "beside"]
+__all__ = ["SCORES", "WriteRecords", "beside"]
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 _TYPES = {
@@ -25,13 +25,17 @@ _TYPES = {
     "is_ood": pyarrow.bool_(),
     "bits_per_dim": pyarrow.float32(),
     "valid": pyarrow.bool_(),
+    "is_ood_certified": pyarrow.bool_(),
+    "cluster": pyarrow.int32(),
     "reason": pyarrow.string(),
     "group": pyarrow.string(),
     "images": pyarrow.int64(),
     "tested": pyarrow.int64(),
     "method": pyarrow.string(),
 }
-_SCORES = ("key", "score", "p_value", "is_ood", "bits_per_dim", "valid")
+_DEFAULT = ("key", "score", "p_value", "is_ood", "bits_per_dim", "valid")
+SCORES = (*_DEFAULT, "is_ood_certified", "cluster")
+"""All that records of `ScoreImages` may have."""
 
 
 class WriteRecords(beam.PTransform):
@@ -43,7 +47,8 @@ class WriteRecords(beam.PTransform):
     Args:
         path: where to, with the ending .jsonl, .csv or .parquet; a path or a URL. Every shard of a CSV has the
             header.
-        columns: of the records, in this order. Defaults to those of `ScoreImages`.
+        columns: of the records, in this order; empty where a record lacks one. Defaults to what every export of a model
+            with likelihoods says of an image.
         shards: how many files. Defaults to what the runner finds best.
 
     Raises:
@@ -62,7 +67,7 @@ class WriteRecords(beam.PTransform):
         self,
         path: str | os.PathLike[str],
         *,
-        columns: Sequence[str] = _SCORES,
+        columns: Sequence[str] = _DEFAULT,
         shards: int = 0,
     ) -> None:
         super().__init__()
@@ -110,7 +115,8 @@ def beside(path: str, name: str) -> str:
 
 
 def _selected(record: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    values = {column: record[column] for column in columns}
+    # Not every version that replaces another in a stream has the same outputs.
+    values = {column: record.get(column) for column in columns}
     return {**values, **({"key": str(values["key"])} if "key" in values else {})}
 
 

@@ -76,9 +76,7 @@ def _write_parquet(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
-    bits, valid = scored.bits_per_dim, getattr(scored, "valid", None)
-    if bits is not None and not any(bits):
-        bits = None  # An export fills in zeros where the model has no likelihood.
+    bits, valid = getattr(scored, "bits_per_dim", None), getattr(scored, "valid", None)
     return [
         {
             "image": name,

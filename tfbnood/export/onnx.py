@@ -121,13 +121,10 @@ def _check_installed() -> None:
 
 
 def _trace(served: Served, dtype: str) -> Any:
-    """The function behind the signature; without the zeros that stand there for likelihoods that no model has."""
+    """The function behind the signature."""
 
     def outputs(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = served.score(*served.checked(images))
-        if not served.has_likelihood:
-            del found["bits_per_dim"]
-        return found
+        return served.score(*served.checked(images))
 
     images = tf.TensorSpec((None, *served.image_shape), tf.as_dtype(dtype), name="images")
     return tf.function(outputs, autograph=False).get_concrete_function(images)

@@ -14,9 +14,6 @@ from tfbnood.errors import SavedDetectorError
 
 __all__ = ["ExportedDetector", "newest_version"]
 
-_OUTPUTS = ("score", "p_value", "is_ood", "bits_per_dim", "valid")
-_OPTIONAL = ("cluster", "is_ood_certified")
-
 
 def newest_version(base: str | os.PathLike[str]) -> pathlib.Path | None:
     """The exported version of a model base with the highest number; None where there is none."""
@@ -68,14 +65,14 @@ class ExportedDetector:
     def predict(self, images: Any) -> dict[str, np.ndarray]:
         """The outputs of the signature `uint8`, each `[n]`; images are an array or arrays of several.
 
-        An export with a certified rate also has `is_ood_certified`, and one within clusters `cluster`.
+        Only an export of a model with likelihoods has `bits_per_dim`, only one with a certified rate
+        `is_ood_certified`, and only one within clusters `cluster`.
         """
         parts = [
             self._score(images=tf.constant(batch))
             for batch in self._batches([images] if isinstance(images, np.ndarray) else images)
         ]
-        names = (*_OUTPUTS, *(name for name in _OPTIONAL if parts and name in parts[0]))
-        return {name: np.concatenate([part[name].numpy() for part in parts]) for name in names}
+        return {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
 
     def _batches(self, images: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         for batch in images:

@@ -21,7 +21,6 @@ _SCORES = {
     "score": tf.float32,
     "p_value": tf.float32,
     "is_ood": tf.bool,
-    "bits_per_dim": tf.float32,
     "valid": tf.bool,
 }
 _LIKELIHOODS = {"log_prob": tf.float32, "bits_per_dim": tf.float32, "valid": tf.bool}
@@ -40,6 +39,9 @@ class Served(tf.Module):
         batch_score: behind `score_batch`, if there is one.
         within: calibration scores by cluster, for p-values within an image's cluster.
         certified_levels: p-values up to which `is_ood_certified` raises an alarm, by cluster, or one for all.
+
+    Attributes:
+        outputs: of a row-wise signature, name → type; `bits_per_dim` only of a model with likelihoods.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class Served(tf.Module):
         self._scorer = statistic.scorer(likelihood=self.has_likelihood, assign=assign)
         self._null = null
         self._certified_levels = certified_levels
-        self._outputs = dict(_SCORES)
+        self.outputs = dict(_SCORES)
+        if self.has_likelihood:
+            self.outputs["bits_per_dim"] = tf.float32
         if within is not None:
-            self._outputs["cluster"] = tf.int32
+            self.outputs["cluster"] = tf.int32
         if certified_levels is not None:
-            self._outputs["is_ood_certified"] = tf.bool
+            self.outputs["is_ood_certified"] = tf.bool
         # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
         self._statistic_variables = statistic.variables
@@ -87,7 +91,7 @@ class Served(tf.Module):
         def by_chunk(function, dtypes):
             return lambda **inputs: in_chunks(function, list(inputs.values()), dtypes)
 
-        scores = self._outputs
+        scores = self.outputs
         functions = {
             "serving_default": (
                 by_chunk(lambda images: score(*self.checked(images)), scores),
@@ -146,7 +150,6 @@ class Served(tf.Module):
     def score(self, images: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of a row-wise signature."""
         found = self._scorer.outputs(images, tf.constant(self._null, tf.float64))
-        bits = found.get("bits_per_dim", tf.zeros_like(found["score"]))
         p_value = found["p_value"]
         if self._within is not None:
             p_value = self._within.tensor_p_values(found["score"], found["cluster"])
@@ -155,9 +158,10 @@ class Served(tf.Module):
             "score": tf.where(valid, found["score"], tf.constant(self._null[-1], tf.float32)),
             "p_value": tf.cast(tf.where(valid, p_value, 0.0), tf.float32),
             "is_ood": (p_value <= self.fpr) | ~valid,
-            "bits_per_dim": tf.where(valid, bits, 0.0),
             "valid": valid,
         }
+        if self.has_likelihood:
+            answer["bits_per_dim"] = tf.where(valid, found["bits_per_dim"], 0.0)
         if self._within is not None:
             answer["cluster"] = tf.where(valid, found["cluster"], -1)
         if self._certified_levels is not None:

@@ -2,11 +2,11 @@
 
 Signatures, every output of shape `[n]`:
 
-- `serving_default` (`images` float32) and `uint8` (`images` uint8) → `score`, `p_value`, `is_ood`, `bits_per_dim`,
-  `valid`: every row on its own, so that the answer is the same alone, padded, or merged with other clients' rows;
-  with `confidence` also `is_ood_certified`, and of a calibration within clusters `cluster`;
+- `serving_default` (`images` float32) and `uint8` (`images` uint8) → `score`, `p_value`, `is_ood`, `valid`: every row
+  on its own, so that the answer is the same alone, padded, or merged with other clients' rows; of a model with
+  likelihoods also `bits_per_dim`, with `confidence` `is_ood_certified`, and of a calibration within clusters `cluster`;
 - `encoded` (`image_bytes`, PNG or JPEG) → the same;
-- `log_prob` (`images`) → `log_prob`, `bits_per_dim`, `valid`, in evaluation mode;
+- `log_prob` (`images`), of a model with likelihoods → `log_prob`, `bits_per_dim`, `valid`, in evaluation mode;
 - `score_batch` (`images`) → `delta`, `p_value`, `is_ood`, `batch_p_value`, `valid`: the paper's Δ with the request as
   the test set; of a network without likelihoods `shift` instead of `delta`, how far the moments of the request have
   moved; needs server-side batching to be off.
@@ -104,6 +104,7 @@ def export(
         embedded = 0 if batch_score is None or bank is None else len(bank)
         description = describe(statistic, null, fpr, sizes, embedded, about)
         description |= describe_alarms(calibration, fpr, confidence)
+        description["outputs"] = list(served.outputs)
         _write_extras(temporary, base.name, description)
         return publish_version(temporary, base)
 

@@ -26,9 +26,9 @@ _DTYPES = {
     "score": np.float32,
     "p_value": np.float32,
     "is_ood": np.bool_,
-    "bits_per_dim": np.float32,
     "valid": np.bool_,
 }
+_OPTIONAL = {"bits_per_dim": np.float32}
 # Large images go in smaller requests: this many values are some 20 MB of JSON.
 _VALUES_PER_REQUEST = 4_000_000
 _BYTES_PER_REQUEST = 16_000_000
@@ -45,12 +45,12 @@ class Scores:
         score: the detector's statistic; greater is stranger.
         p_value: share of in-distribution images that would score as high.
         is_ood: whether the image is called out-of-distribution.
-        bits_per_dim: negative log-likelihood.
         valid: False for a row that was no image, or had values outside 0–255.
+        bits_per_dim: negative log-likelihood; None for a detector that has no likelihood model.
 
     Example:
         >>> yes, no = np.array([True, True]), np.array([False, True])
-        >>> scores = Scores(np.array([1.2, 9.7]), np.array([0.4, 0.001]), no, np.array([2.1, 3.4]), valid=yes)
+        >>> scores = Scores(np.array([1.2, 9.7]), np.array([0.4, 0.001]), is_ood=no, valid=yes)
         >>> len(scores), scores.p_value[scores.is_ood]
         (2, array([0.001]))
     """
@@ -58,8 +58,8 @@ class Scores:
     score: np.ndarray
     p_value: np.ndarray
     is_ood: np.ndarray
-    bits_per_dim: np.ndarray
     valid: np.ndarray
+    bits_per_dim: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.score)
@@ -179,7 +179,9 @@ class Client:
                 f"{', '.join(_DTYPES)}. Received: {_short(outputs)}"
             )
         arrays: dict[str, np.ndarray] = {
-            key: np.asarray(outputs[key], dtype) for key, dtype in _DTYPES.items()
+            key: np.asarray(outputs[key], dtype)
+            for key, dtype in (_DTYPES | _OPTIONAL).items()
+            if key in outputs
         }
         if any(array.shape != (len(values),) for array in arrays.values()):
             shapes = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
@@ -272,9 +274,9 @@ def _cause(error: BaseException) -> str:
 
 
 def _joined(parts: list[Scores]) -> Scores:
-    return Scores(
-        **{key: np.concatenate([getattr(part, key) for part in parts]) for key in _DTYPES}
-    )
+    # A server may change to a version with other outputs between two requests.
+    known = [key for key in vars(parts[0]) if all(getattr(one, key) is not None for one in parts)]
+    return Scores(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in known})
 
 
 def _short(value: Any) -> str:
