@@ -1,5 +1,6 @@
 """Tests of whole groups: one p-value each, in bounded memory, and Benjamini–Hochberg over them."""
 
+import collections
 import itertools
 
 import apache_beam as beam
@@ -13,6 +14,7 @@ from tfbnood.batch_tests import batch_p_value
 from tfbnood.beam import GroupTest
 from tfbnood.beam.counts import Counts, group_p_value
 from tfbnood.beam.sample import SmallestDigests
+from tfbnood.calibration.batch_tests import batch_p_value_within
 from tfbnood.errors import DataError, StatisticError
 
 
@@ -66,18 +68,42 @@ def test_counts_of_ranks_are_enough_for_every_test(method):
     for shift, count in itertools.product([0, 0.5], [1, 10, 300]):
         calibration, scores = random.randn(99), random.randn(count) + shift
         ranks = (calibration >= scores[:, None]).sum(axis=1)
-        counts = dict(zip(*np.unique(ranks, return_counts=True), strict=True))
+        counts = collections.Counter((0, rank) for rank in ranks.tolist())
         expected = batch_p_value(scores, calibration, method)
-        assert group_p_value(counts, 99, method) == expected
+        assert group_p_value(counts, (99,), method) == expected
+        clusters, nulls = np.arange(count) % 2, (calibration[:30], calibration[30:])
+        ranks = [(nulls[c] >= s).sum() for c, s in zip(clusters, scores, strict=True)]
+        counts = collections.Counter(zip(clusters.tolist(), ranks, strict=True))
+        expected = batch_p_value_within(scores, clusters, nulls, method)
+        assert group_p_value(counts, (30, 69), method) == expected
+
+
+def test_within_clusters_a_group_has_the_p_value_of_test_batch(clustered, digits):
+    detector, base = clustered
+    images = {
+        "usual": digits.test[:30],
+        "twos": digits.test[digits.labels["test"] == 2][:20],
+        "inverted": 255 - digits.test[:12],
+    }
+    elements = []
+    for group, some in images.items():
+        found = detector.predict(some)
+        elements += [
+            {"key": f"{group}/{row}", "p_value": float(p), "valid": True, "cluster": int(cluster)}
+            for row, (p, cluster) in enumerate(zip(found.p_value, found.cluster, strict=True))
+        ]
+    found, _ = groups(elements, GroupTest(base, key=r"(\w+)/"))
+    for group, some in images.items():
+        assert found[group]["p_value"] == detector.test_batch(some).p_value
 
 
 def test_a_large_group_is_tested_by_a_part_of_it():
-    counts = dict.fromkeys(range(100), 10**6)  # Uniform: in-distribution.
-    p_value = group_p_value(counts, 99, "higher_criticism", most_images=500)
+    counts = dict.fromkeys([(0, rank) for rank in range(100)], 10**6)  # Uniform: in-distribution.
+    p_value = group_p_value(counts, (99,), "higher_criticism", most_images=500)
     assert p_value > 0.05
-    assert p_value == group_p_value(counts, 99, "higher_criticism", most_images=500)
-    counts[0] = 10**8
-    assert group_p_value(counts, 99, "higher_criticism", most_images=500) == 0.001
+    assert p_value == group_p_value(counts, (99,), "higher_criticism", most_images=500)
+    counts[0, 0] = 10**8
+    assert group_p_value(counts, (99,), "higher_criticism", most_images=500) == 0.001
 
 
 def test_counts_do_not_depend_on_how_bundles_are_merged():

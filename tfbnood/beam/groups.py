@@ -11,7 +11,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 
 from tfbnood._core.checks import check_integer
-from tfbnood.beam.counts import Counts, group_p_value
+from tfbnood.beam.counts import Counts, Rank, group_p_value
 from tfbnood.beam.decode import Decode
 from tfbnood.beam.export import find_export
 from tfbnood.beam.group_keys import group_function
@@ -32,7 +32,8 @@ class GroupTest(beam.PTransform):
 
     `scored.scores | GroupTest("savedmodels/mine", key=r"(cam\d+)/(\d{8}T\d{2})")` takes the records of `ScoreImages`
     and combines the p-values of a group's images by a test of `tfbnood.batch_tests`. Of each group only counts are
-    kept, however many images it has.
+    kept, however many images it has. After `calibrate(…, clusters=…)` other shares of the clusters are no evidence, as
+    for `Detector.test_batch`.
 
     `scored.images | GroupTest(…, method="score_batch")` takes (key, image) or (key, bytes of a file) instead, and asks
     the signature `score_batch`: the paper's Δ, or the shift of the moments of a network. Of each group it takes a
@@ -111,7 +112,7 @@ class GroupTest(beam.PTransform):
         )
 
     def _by_scores(self, records: Any) -> Any:
-        calibration = self._export.calibration_images
+        calibration = self._export.cluster_images or (self._export.calibration_images,)
         test = functools.partial(
             _tested,
             calibration=calibration,
@@ -180,16 +181,17 @@ class _Decide(beam.DoFn):
             yield {**record, "is_ood": is_ood}
 
 
-def _rank(record: Mapping[str, Any], calibration: int) -> int:
-    """How many calibration scores are at or above an image's: `p = (1 + rank)/(n + 1)`."""
-    return round(record["p_value"] * (calibration + 1)) - 1
+def _rank(record: Mapping[str, Any], calibration: Sequence[int]) -> Rank:
+    """How many of the n calibration scores of its cluster are at or above an image's: `p = (1 + rank)/(n + 1)`."""
+    cluster = record["cluster"] if len(calibration) > 1 else 0
+    return cluster, round(record["p_value"] * (calibration[cluster] + 1)) - 1
 
 
 def _tested(
     group: str,
-    counts: Mapping[int, int],
+    counts: Mapping[Rank, int],
     *,
-    calibration: int,
+    calibration: Sequence[int],
     method: str | None,
     permutations: int,
     most_images: int,
