@@ -167,6 +167,19 @@ def test_threads_that_replace_one_folder_leave_one_of_theirs(tmp_path):
     assert contents(tmp_path) == {"one/a.txt": b"x" * 99}
 
 
+def test_a_writer_that_is_done_does_not_bring_back_what_it_has_replaced(tmp_path, monkeypatch):
+    write_folder(tmp_path / "one", "old")
+    replace = files._replace_folder
+
+    def replace_before_another_writer_starts(temporary, path):
+        replace(temporary, path)
+        path.rename(tmp_path / "taken")  # the first of the other's two renames
+
+    monkeypatch.setattr(files, "_replace_folder", replace_before_another_writer_starts)
+    write_folder(tmp_path / "one", "new")
+    assert contents(tmp_path) == {"taken/a.txt": b"new"}
+
+
 def test_two_exporters_at_once_get_two_versions(tmp_path):
     (tmp_path / "7").mkdir()
     code = """

@@ -100,6 +100,8 @@ def _replace_folder(temporary: pathlib.Path, path: pathlib.Path) -> None:
             path.rename(old)
         try:
             temporary.rename(path)
+            # At once: while yet another writer has moved the new folder aside, `_settle` would put the old one back.
+            shutil.rmtree(old, ignore_errors=True)
             return
         except OSError as error:
             # By the error, not by a look: a third writer may have taken the folder away again.
