@@ -87,7 +87,7 @@ def test_names_written_in_help_texts_are_real():
     assert "such as fashion_mnist_realnvp" in text("reproduce")
     assert "fashion_mnist_realnvp" in [study.name for study in SCALES["cpu"]]
     for command in ("score", "evaluate", "export"):
-        assert "by name, e.g. fashion_mnist_vae" in text(command)
+        assert "name of a shipped one, e.g. fashion_mnist_vae" in text(command)
     assert "fashion_mnist_vae" in shipped.names()
-    assert "e.g. fashion_mnist;" in text("train")
+    assert "e.g. fashion_mnist (`tfbnood data` lists them)" in text("train")
     assert "fashion_mnist" in NAMES

@@ -40,14 +40,14 @@ def fitted(photos):
 def test_fit_says_what_it_chose_what_is_possible_and_how_to_go_on(fitted):
     photos, out = fitted
     lines = out.splitlines()
-    assert lines[0] == "200 images brought to 8×8 pixels, grey."
+    assert lines[0] == "200 images fitted to 8×8 pixels, grey."
     assert lines[1].startswith("The network efficientnet-lite0 at 32 pixels, frozen: --size 32.")
     assert lines[2] == "130 images to fit to, 50 to calibrate on, 20 to check with."
     assert (
-        "50 calibration images allow false-alarm rates from 1/51 = 0.02 on; 0.1 is the default."
+        "50 calibration images allow false-alarm rates of at least 1/51 = 0.02; the default is 0.1."
         in out
     )
-    assert "of 20 images that it has not seen" in out.lower()
+    assert "of 20 unseen images" in out.lower()
     assert lines[-1] == f"next: tfbnood score {photos / 'detector'} NEW_IMAGES --out report.html"
     page = (photos / "detector" / "report.html").read_text("utf-8")
     assert "50 calibration images" in page

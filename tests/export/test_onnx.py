@@ -291,7 +291,7 @@ def test_the_shell_writes_a_file_by_its_suffix_or_by_format(pixels, digits, tmp_
             found["p_value"], np.float32(pixels.p_values(digits.test[:3]))
         )
     for out, more, expected in (
-        ("model.onnx", ("--embed", "5"), "--data and --embed are for score_batch"),
+        ("model.onnx", ("--embed", "5"), "--data and --embed belong to score_batch"),
         ("new", ("--format", "onnx"), "--out must be a file, e.g. model.onnx. Received: "),
     ):
         line = ["export", tmp_path / "detector", "--out", tmp_path / out, *more]

@@ -198,12 +198,12 @@ def test_the_shell_scores_by_a_server(base, digits, tmp_path, capsys):
         assert main(["score", "digits", str(folder), "--url", server.url]) == 0
         out = capsys.readouterr().out
         assert "3.png" in out
-        assert "no valid image" in out
+        assert "not a valid image" in out
         line = ["score", "digits", str(tmp_path / "images.npy"), "--url", server.url, "--json"]
         assert main(line) == 0
         assert json.loads(capsys.readouterr().out)["of"] == 5
         assert main([*line, "--fpr", "0.1"]) == 2
-        assert "do not go with --url" in capsys.readouterr().err
+        assert "cannot be combined with --url" in capsys.readouterr().err
 
 
 def test_export_and_serve_from_the_shell(detector, digits, tmp_path, capfd):

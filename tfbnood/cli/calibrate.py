@@ -1,4 +1,4 @@
-"""`tfbnood calibrate`: a detector made of trained models."""
+"""`tfbnood calibrate`: makes a detector from trained models."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from tfbnood.errors import TfbnoodError
 
 __all__ = ["add", "run"]
 
-# What a detector keeps of a training: no paths of this machine.
+# What a detector records about its training run: no paths of this machine.
 _KEPT = (
     *("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "jit"),
     *("train_images", "train_sha256", "seconds", "result"),
@@ -22,8 +22,8 @@ def add(commands: Any) -> None:
     """Adds the command's parser."""
     command = commands.add_parser(
         "calibrate",
-        help="make a detector of a trained model",
-        description="Makes a detector of a run of `tfbnood train`, calibrated on the run's held-out images.",
+        help="make a detector from a trained model",
+        description="Makes a detector from a run of `tfbnood train`, calibrated on the run's held-out images.",
     )
     command.add_argument(
         "folders", nargs="+", metavar="RUN", help="folder of a run; several for waic"
@@ -32,8 +32,8 @@ def add(commands: Any) -> None:
         "--statistic",
         type=values.statistic,
         default="auto",
-        help='name, or with settings bn_delta:{"r1": 0} (default: auto, which also trains small networks, for some '
-        'minutes on many images; ensemble:{"pretext": false} does not)',
+        help='name, or name with settings: bn_delta:{"r1": 0} (default: auto, which also trains small networks, a few '
+        'minutes for many images; ensemble:{"pretext": false} skips them)',
     )
     command.add_argument(
         "--images", type=values.integer(1), help="held-out images to use (default: all)"
@@ -41,7 +41,8 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--clusters",
         type=values.integer(2),
-        help="hold the false-alarm rate in each of so many clusters of the training images, e.g. 10 (default: overall)",
+        metavar="N",
+        help="control the false-alarm rate in each of N clusters of the training images, e.g. 10 (default: overall)",
     )
     options.data_dir(command)
     options.out(command, "folder of the detector", required=True)
@@ -51,16 +52,16 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Calibrates one run, or several together for waic, and saves the detector."""
     folders = [pathlib.Path(folder) for folder in arguments.folders]
-    runs = [_description(folder) for folder in folders]
+    runs = [_read_run(folder) for folder in folders]
     names = sorted({description["data"] for description in runs})
     if len(names) > 1:
-        raise TfbnoodError(f"RUNs must have one data set. Received: {', '.join(names)}")
+        raise TfbnoodError(f"RUNs must share one data set. Received: {', '.join(names)}")
     checks.check_data_sets("the data set of RUN", names, arguments.data_dir)
     checks.check_out(arguments.out)
     out = pathlib.Path(arguments.out)
     if out.exists() and not (out / "detector.json").is_file():
         raise TfbnoodError(
-            f"--out must be a new folder, or that of a detector to replace. Received: {out}"
+            f"--out must be a new folder, or the folder of a detector to replace. Received: {out}"
         )
     from tfbnood.data.sets import load
     from tfbnood.detector import Detector
@@ -87,8 +88,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"detector: {out}")
 
 
-def _description(folder: pathlib.Path) -> dict[str, Any]:
-    """What the run.json of a finished run says."""
+def _read_run(folder: pathlib.Path) -> dict[str, Any]:
+    """Reads the run.json of a finished run."""
     try:
         found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         found["data"]

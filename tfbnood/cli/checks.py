@@ -1,4 +1,4 @@
-"""What must be on this machine before a command starts. Each check is done before TensorFlow is imported."""
+"""Checks that run before a command starts, and before TensorFlow is imported."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ __all__ = ["check_data_sets", "check_out", "detector_folder", "find_detector", "
 
 
 def detector_folder(text: str, name: str = "DETECTOR") -> pathlib.Path:
-    """The folder of a detector, given as such or as the name of a shipped one."""
+    """The folder of a detector, given by its path or by the name of a shipped one."""
     path = pathlib.Path(text)
     if (path / "detector.json").is_file():
         return path
@@ -26,13 +26,13 @@ def detector_folder(text: str, name: str = "DETECTOR") -> pathlib.Path:
     if path.exists():
         hint = ", which has no detector.json"
     raise TfbnoodError(
-        f"{name} must be a folder that holds a saved detector, as `tfbnood fit` makes, or one of "
+        f"{name} must be the folder of a saved detector, as written by `tfbnood fit`, or one of "
         f"{', '.join(names)}. Received: {text}{hint}"
     )
 
 
 def find_detector(text: str) -> tuple[pathlib.Path | None, pathlib.Path | None]:
-    """The folder of a detector, or else the newest exported version of a model base."""
+    """The folder of a detector; failing that, the newest exported version of a model base."""
     path = pathlib.Path(text)
     is_detector = any((path / part / "detector.json").is_file() for part in ("", "detector"))
     if not is_detector and path.is_dir():
@@ -47,13 +47,13 @@ def find_detector(text: str) -> tuple[pathlib.Path | None, pathlib.Path | None]:
 def check_data_sets(
     option: str, names: Iterable[str], data_dir: str | None, also: Sequence[str] = ()
 ) -> None:
-    """Refuses a name that neither the package knows nor files in the data folder have, and no path leads to.
+    """Refuses a name that is not a known data set, not a file in the data folder, and not a path.
 
     Args:
-        option: what the names were given by, for the error.
+        option: the option the names belong to, for the error.
         names: of data sets.
         data_dir: as typed after --data-dir.
-        also: names that are understood beside those of data sets.
+        also: further names that are accepted.
     """
     from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES
     from tfbnood.data.folders import walk
@@ -76,7 +76,7 @@ def check_data_sets(
                 )
             if path.is_dir() and next(walk(path, at_a_time=1), None) is None:
                 raise TfbnoodError(
-                    f"{option} must be a folder with images, itself or below. Received: {name} without any"
+                    f"{option} must be a folder with images in it or below it. Received: {name}, which has none"
                 )
         elif name not in known:
             raise TfbnoodError(
@@ -86,18 +86,18 @@ def check_data_sets(
 
 
 def check_out(text: str) -> None:
-    """Refuses a folder that cannot be made, before hours of work are lost for want of it."""
+    """Refuses a folder that cannot be created, before hours of work depend on it."""
     path = pathlib.Path(text)
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not there.is_dir():
         which = f"{text}, which is a file" if there == path else f"{text}: {there} is a file"
         raise TfbnoodError(f"--out must be a folder. Received: {which}")
     if not is_writable(there):
-        raise TfbnoodError(f"--out must be a folder that can be written. Received: {text}")
+        raise TfbnoodError(f"--out must be a writable folder. Received: {text}")
 
 
 def is_writable(folder: pathlib.Path) -> bool:
-    """Whether a file can be made in a folder, by making one: root may write anywhere, says `os.access`."""
+    """Whether a file can be created in a folder. Tries it: for root, `os.access` always answers yes."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True

@@ -1,4 +1,4 @@
-"""`tfbnood data`: which data sets this machine has."""
+"""`tfbnood data`: lists the data sets on this machine."""
 
 import argparse
 from typing import Any
@@ -12,11 +12,11 @@ def add(commands: Any) -> None:
     """Adds the command's parser."""
     command = commands.add_parser(
         "data",
-        help="which data sets this machine has",
+        help="list the data sets on this machine",
         description="Lists data sets, where they come from and how many images they have.",
     )
     command.add_argument(
-        "names", nargs="*", metavar="NAME", help="data sets (default: all that are known)"
+        "names", nargs="*", metavar="NAME", help="data sets to list (default: all known ones)"
     )
     options.data_dir(command)
     options.as_json(command)

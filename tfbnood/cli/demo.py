@@ -1,4 +1,4 @@
-"""`tfbnood demo`: the whole job on garments where Fashion-MNIST is there, and else on scikit-learn's 8×8 digits."""
+"""`tfbnood demo`: the whole workflow on Fashion-MNIST if it is installed, else on scikit-learn's 8×8 digits."""
 
 import argparse
 import os
@@ -17,18 +17,18 @@ def add(commands: Any) -> None:
     """Adds the command's parser."""
     command = commands.add_parser(
         "demo",
-        help="the whole job on garments or digits, in a few minutes",
-        description="Trains on Fashion-MNIST if this machine has it, else on scikit-learn's 8×8 digits; shows which "
-        "images of a stream are flagged, on a page, and asks a server for the same. The same command again resumes "
-        "after Ctrl-C or a kill.",
+        help="run the whole workflow on garments or digits, in a few minutes",
+        description="Trains on Fashion-MNIST if it is installed, else on scikit-learn's 8×8 digits. Flags images of a "
+        "stream, shows them on a page, and repeats the scoring through a server. After Ctrl-C or a kill, run the same "
+        "command again to resume.",
     )
     options.out(command, "folder of the results (default: demo)", default="demo")
     command.add_argument(
         "--data",
         choices=("fashion_mnist", "digits"),
-        help="(default: fashion_mnist if it is there without a download, else digits)",
+        help="data set (default: fashion_mnist if it is installed, else digits)",
     )
-    # With more, so few digits are learned by heart.
+    # With more steps the model memorises the few digits.
     command.add_argument(
         "--steps", type=values.integer(1), default=500, help="training steps (default: 500)"
     )
@@ -47,17 +47,17 @@ def run(arguments: argparse.Namespace) -> None:
     from tfbnood.training.run import train
 
     out, steps, seed = pathlib.Path(arguments.out), arguments.steps, arguments.seed
-    x = load(arguments.data or _data_at_hand())
+    x = load(arguments.data or _choose_data())
     model, preset = ("realnvp", "tiny") if x.name == "digits" else ("vae", "cpu-grey")
     print(f"1. data: {x!r}")
     print(f"2. training a {model} for {steps} steps of 64 images into {out / 'run'}")
     network = train(x, model=model, preset=preset, steps=steps, out=out / "run", seed=seed)
     save_grid(out / "samples.png", network.sample(64, seed=seed))
-    print(f"   64 images it draws: {out / 'samples.png'}")
+    print(f"   64 samples of the model: {out / 'samples.png'}")
 
     held_out = x.calibration[:1000]
     print(f"3. calibrating a detector on {len(held_out)} held-out images")
-    # The networks of pretext would take minutes on 60,000 images.
+    # Training the pretext networks on 60,000 images would take minutes.
     pretext = x.name == "digits"
     detector = Detector(network, reference=x.train[:10_000], seed=seed, pretext=pretext)
     detector.calibrate(held_out).save(out / "detector")
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
         "inverted": 255 - test,
         "photos": photo_patches(len(test), x.image_shape, seed=seed),
     }
-    print("4. evaluating on images of other kinds, alone and as a fifth of a stream")
+    print("4. evaluating on three kinds of outliers, alone and as a fifth of a stream")
     result = evaluate(
         detector,
         test,
@@ -86,31 +86,29 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"\n{result}\n\n   as files: {out}/evaluation{', '.join((*suffixes, '.html'))}")
 
     print(
-        "5. scoring a stream of 42 images with two of each other kind, at a false-alarm rate of 5 %"
+        "5. scoring a stream of 42 images, two of each kind of outlier, at a false-alarm rate of 5 %"
     )
-    names, images = _stream(test, outliers, seed)
+    names, images = _make_stream(test, outliers, seed)
     _show_stream(detector, names, images, out)
-    print("6. the same through TF Serving's REST API, by an export and the stand-in server")
+    print("6. exporting the detector and asking a stand-in server by TF Serving's REST API")
     _ask_server(detector, images, out)
     print("next:")
     print(f"   tfbnood score {out / 'detector'} YOUR_IMAGES --out report.html")
-    print(
-        "   tfbnood fit YOUR_IMAGES --out detectors/mine    # a detector of your own kind of images"
-    )
+    print("   tfbnood fit YOUR_IMAGES --out detectors/mine    # a detector for your own images")
     print(f"   tfbnood serve {out / 'served'}")
 
 
-def _data_at_hand() -> str:
-    """Fashion-MNIST where it needs no download: the method matters more there than on digits."""
+def _choose_data() -> str:
+    """Fashion-MNIST if it needs no download: it shows the method better than digits do."""
     from tfbnood.data.catalogue import has_fashion_mnist
 
     return "fashion_mnist" if has_fashion_mnist() else "digits"
 
 
-def _stream(
+def _make_stream(
     test: "np.ndarray", outliers: "dict[str, np.ndarray]", seed: int
 ) -> "tuple[list[str], np.ndarray]":
-    """Test images with a few of other kinds among them, in random order."""
+    """Test images mixed with a few outliers, in random order."""
     import numpy as np
 
     rows = [(f"usual {index}", test[-1 - index]) for index in range(36)]
@@ -124,7 +122,7 @@ def _show_stream(detector: Any, names: list[str], images: "np.ndarray", out: pat
 
     found = detector.predict(images, fpr=0.05)
     flagged = ", ".join(name for name, is_ood in zip(names, found.is_ood, strict=True) if is_ood)
-    save_grid(out / "flagged.png", _framed(images, found.is_ood), zoom=4)
+    save_grid(out / "flagged.png", _add_frames(images, found.is_ood), zoom=4)
     write_score_report(
         out / "report.html",
         detector,
@@ -135,12 +133,12 @@ def _show_stream(detector: Any, names: list[str], images: "np.ndarray", out: pat
     )
     print(f"   {found}: {flagged or 'none'}")
     print(
-        f"   as one picture, flagged ones framed: {out / 'flagged.png'}; as a page: {out / 'report.html'}"
+        f"   picture with flagged images framed: {out / 'flagged.png'}; page: {out / 'report.html'}"
     )
 
 
-def _framed(images: "np.ndarray", is_ood: "np.ndarray") -> "np.ndarray":
-    """Images with a frame of two pixels: white where flagged, black elsewhere."""
+def _add_frames(images: "np.ndarray", is_ood: "np.ndarray") -> "np.ndarray":
+    """Adds a frame of two pixels: white around flagged images, black around the others."""
     import numpy as np
 
     framed = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
@@ -165,7 +163,7 @@ def _ask_server(detector: Any, images: "np.ndarray", out: pathlib.Path) -> None:
 
 
 def save_grid(path: str | os.PathLike[str], images: "np.ndarray", *, zoom: int = 8) -> None:
-    """Writes images as one PNG, in rows of about as many as there are rows, each pixel `zoom` wide."""
+    """Writes images as one PNG, a roughly square grid in which each pixel is `zoom` wide."""
     import numpy as np
     import tensorflow as tf
 

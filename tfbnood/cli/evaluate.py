@@ -1,4 +1,4 @@
-"""`tfbnood evaluate`: how well a detector distinguishes data sets."""
+"""`tfbnood evaluate`: measures how well a detector distinguishes data sets."""
 
 import argparse
 import dataclasses
@@ -18,27 +18,27 @@ def add(commands: Any) -> None:
     """Adds the command's parser."""
     command = commands.add_parser(
         "evaluate",
-        help="how well a detector distinguishes data sets",
-        description="AUROC, AP and FPR at 95 % TPR of a detector, and bits per dimension in both modes.",
+        help="measure how well a detector distinguishes data sets",
+        description="Measures a detector's AUROC, AP and FPR at 95 % TPR, and bits per dimension in both modes.",
     )
     options.detector(command)
     command.add_argument(
         "--inliers",
         required=True,
-        help="data set of the in-distribution test images; of a folder or an .npz file all are taken",
+        help="data set of in-distribution test images; or a folder or .npz file, of which all images are used",
     )
     command.add_argument(
         "--outliers",
         required=True,
         nargs="+",
-        help="data sets or folders; also made of the inliers: rotation, rotation-bilinear, inverted; and photos "
-        "(scikit-learn's)",
+        help="data sets or folders; rotation, rotation-bilinear or inverted, which are made from the inliers; or "
+        "photos, scikit-learn's",
     )
     command.add_argument(
         "--statistics",
         nargs="+",
         type=values.statistic,
-        help='names, or with settings bn_delta:{"r1": 0} (default: its own)',
+        help='names, or names with settings: bn_delta:{"r1": 0} (default: the detector\'s own)',
     )
     command.add_argument(
         "--contamination",
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
         type=values.CONTAMINATION,
         default=[1.0],
         metavar="SHARE",
-        help="shares of outliers in the pool that is scored (default: 1, outliers alone)",
+        help="shares of outliers in the scored pool (default: 1, outliers alone)",
     )
     options.images_per_set(command)
     options.seed(command)
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
         contamination=tuple(arguments.contamination),
         n=arguments.n,
         seed=seed,
-        # The detector's own statistic is fitted already.
+        # The detector's own statistic is already fitted.
         reference=dataset.train if chosen else None,
         progress=True,
     )
@@ -106,14 +106,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _load_inliers(name: str, shape: tuple[int, int, int], data_dir: str | None) -> Any:
-    """A data set; of a folder or an npz file all images are test images."""
+    """Loads a data set. All images of a folder or an npz file are test images."""
     from tfbnood.data.own import own_path
     from tfbnood.data.sets import Dataset, load
 
     if own_path(name, data_dir) is None:
         return load(name, data_dir=data_dir)
     images = _load_all(name, shape)
-    missing = f"{name} is for test alone: give --statistics a detector that is fitted"
+    missing = f"{name} holds test images only, and fitting --statistics needs training images; leave --statistics out"
     return Dataset(name, name, {"test": images}, missing={"train": missing})
 
 
@@ -126,7 +126,7 @@ def _load_all(name: str, shape: tuple[int, int, int]) -> Any:
 
 
 def _check_out(path: pathlib.Path) -> None:
-    """Refuses what `Evaluation.save` would, before the work and not after it."""
+    """Refuses what `Evaluation.save` would refuse, before the work rather than after it."""
     if path.is_dir() or not path.suffix:
         checks.check_out(str(path))
     elif path.suffix in (".json", ".md", ".png", ".html"):

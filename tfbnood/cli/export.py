@@ -1,4 +1,4 @@
-"""`tfbnood export`: a detector as a SavedModel for TF Serving, or as an ONNX file."""
+"""`tfbnood export`: writes a detector as a SavedModel for TF Serving, or as an ONNX file."""
 
 import argparse
 import pathlib
@@ -26,14 +26,14 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--format",
         choices=("savedmodel", "onnx"),
-        help="(default: onnx where OUT ends in .onnx, else savedmodel)",
+        help="file format (default: onnx if OUT ends in .onnx, else savedmodel)",
     )
     options.fpr(command)
     command.add_argument(
         "--confidence",
         type=values.RATE,
         metavar="SHARE",
-        help="adds is_ood_certified: alarms whose rate is at most --fpr with this confidence, e.g. 0.95",
+        help="add is_ood_certified: alarms whose rate is at most --fpr with this confidence, e.g. 0.95",
     )
     command.add_argument(
         "--data",
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         type=values.integer(0),
         default=0,
         metavar="IMAGES",
-        help="training images to put inside, for score_batch with mixed samples (default: 0, mixed moments)",
+        help="training images to store in the export, for score_batch with mixed samples (default: 0, mixed moments)",
     )
     command.set_defaults(run=run)
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     gone = data is not None and (path := own_path(data)) is not None and not path.exists()
     if data is None or gone:
         print(
-            "no held-out images: score_batch is left out; --data names a data set or a folder",
+            "no held-out images: score_batch is left out; name a data set or a folder with --data to include it",
             file=sys.stderr,
         )
     else:
@@ -95,11 +95,13 @@ def _run_onnx(folder: pathlib.Path, arguments: argparse.Namespace) -> None:
     out = pathlib.Path(arguments.out)
     if arguments.data is not None or arguments.embed:
         raise TfbnoodError(
-            "--data and --embed are for score_batch, which an ONNX file does not have. Received: --out "
+            "--data and --embed belong to score_batch, which an ONNX file does not have. Received: --out "
             f"{out} as onnx"
         )
     if out.is_dir():
-        raise TfbnoodError(f"--out must be a file, e.g. model.onnx. Received: {out}, a folder")
+        raise TfbnoodError(
+            f"--out must be a file, e.g. model.onnx. Received: {out}, which is a folder"
+        )
     checks.check_out(str(out.parent))
     from tfbnood.detector import Detector
     from tfbnood.export.onnx import export_onnx

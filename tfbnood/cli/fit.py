@@ -1,4 +1,4 @@
-"""`tfbnood fit`: a folder of images in, a calibrated detector out."""
+"""`tfbnood fit`: makes a calibrated detector from a folder of images."""
 
 import argparse
 import pathlib
@@ -14,25 +14,25 @@ def add(commands: Any) -> None:
     """Adds the command's parser."""
     command = commands.add_parser(
         "fit",
-        help="make a detector of a folder of images",
-        description="Looks at the images, chooses a network or a model by them and by the time at hand, fits and "
-        "calibrates a detector, and writes it with a page about it.",
+        help="make a detector from a folder of images",
+        description="Chooses a network or a model that suits the images and the time available, fits and calibrates a "
+        "detector, and writes it together with a page about it.",
     )
     command.add_argument(
-        "images", metavar="IMAGES", help="folder of images, .npz, or the name of a data set"
+        "images", metavar="IMAGES", help="folder of images, .npz file, or name of a data set"
     )
     options.out(command, "folder of the detector", required=True)
     command.add_argument(
         "--minutes",
         type=values.POSITIVE,
         default=10.0,
-        help="that fitting may take, about (default: 10)",
+        help="approximate time limit (default: 10)",
     )
     command.add_argument(
         "--network",
         default="auto",
         metavar="NAME",
-        help="a name of tfbnood.networks.names(), or none for a likelihood model (default: the one that is installed)",
+        help="a name of tfbnood.networks.names(), or none for a likelihood model (default: the installed one)",
     )
     command.add_argument(
         "--size",
@@ -44,10 +44,10 @@ def add(commands: Any) -> None:
         nargs="+",
         default=(),
         metavar="CHANGE",
-        help="changes that are no reason for an alarm: jpeg resize brightness contrast blur noise shift mirror",
+        help="changes that must not raise alarms: jpeg resize brightness contrast blur noise shift mirror",
     )
     command.add_argument(
-        "--skip-unreadable", action="store_true", help="leave out files that are not images"
+        "--skip-unreadable", action="store_true", help="skip files that are not images"
     )
     options.seed(command)
     options.data_dir(command)
@@ -55,13 +55,13 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Fits, and says what was chosen, what came of it, and how to go on."""
+    """Fits a detector; reports what was chosen, the outcome and the next command."""
     out = pathlib.Path(arguments.out)
     checks.check_data_sets("IMAGES", [arguments.images], arguments.data_dir)
     checks.check_out(arguments.out)
     if out.exists() and not (out / "detector.json").is_file() and any(out.iterdir()):
         raise TfbnoodError(
-            f"--out must be a new folder, or that of a detector to replace. Received: {out}"
+            f"--out must be a new folder, or the folder of a detector to replace. Received: {out}"
         )
     from tfbnood.fitting.plan import make_plan
 
@@ -87,17 +87,17 @@ def run(arguments: argparse.Namespace) -> None:
     )
     from tfbnood.report.results import write_detector_report
 
-    notes = _outcome(made)
+    notes = _describe_outcome(made)
     write_detector_report(
         out / "report.html", made.detector, made.dataset.test, name=str(out), notes=notes
     )
     print("\n".join(notes))
-    print(f"detector: {out}  (about it: {out / 'report.html'})")
+    print(f"detector: {out}  (report: {out / 'report.html'})")
     print(f"next: tfbnood score {out} NEW_IMAGES --out report.html")
 
 
-def _outcome(made: Any) -> list[str]:
-    """What the detector can do, and how it does on images that it has not seen."""
+def _describe_outcome(made: Any) -> list[str]:
+    """Describes what the detector can do, and how it does on unseen images."""
     from tfbnood.calibration.rates import default_false_alarm_rate
     from tfbnood.data.file_summary import sentences
 
@@ -107,9 +107,9 @@ def _outcome(made: Any) -> list[str]:
     flagged = int(detector.predict(test, fpr=rate).is_ood.sum())
     lines = [
         f"Fitted in {made.seconds:.0f} seconds.",
-        f"{count} calibration images allow false-alarm rates from 1/{count + 1} = {1 / (count + 1):.2g} on; "
-        f"{rate:g} is the default.",
-        f"Of {len(test)} images that it has not seen, {flagged} {'is' if flagged == 1 else 'are'} flagged at {rate:g}.",
+        f"{count} calibration images allow false-alarm rates of at least 1/{count + 1} = {1 / (count + 1):.2g}; "
+        f"the default is {rate:g}.",
+        f"{flagged} of {len(test)} unseen images {'is' if flagged == 1 else 'are'} flagged at {rate:g}.",
     ]
     if made.dataset.files is not None:
         lines += sentences(made.dataset.files)

@@ -1,4 +1,4 @@
-"""Scores of images as a table, JSON, CSV or Parquet; the same for a detector here and for one behind a server."""
+"""Scores of images as a table, JSON, CSV or Parquet, for local and for served detectors."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from tfbnood.errors import TfbnoodError
 
 __all__ = ["SUFFIXES", "print_listing", "write_listing"]
 
-_LEAST, _MOST = 10, 40  # rows of a table where nobody asked for a number
+_LEAST, _MOST = 10, 40  # rows of a table without --top
 SUFFIXES = (".html", ".csv", ".json", ".parquet")
 
 
@@ -28,18 +28,18 @@ def print_listing(
 
     Args:
         names: of the images.
-        scored: has arrays `score`, `p_value`, `is_ood` and `bits_per_dim` with one entry per image, as `Detection` and
-            a server's answer; maybe also `valid`.
+        scored: a `Detection` or a server's answer: arrays `score`, `p_value`, `is_ood`, `bits_per_dim` and possibly
+            `valid`, with one entry per image.
         style: "table", "json" or "csv".
-        about: what the JSON says beside the images.
+        about: further content of the JSON.
         sentences: below the table.
         top: images in the table. Defaults to all that are flagged, but at least 10 and at most 40.
     """
-    rows = _rows(names, scored)
+    rows = _make_rows(names, scored)
     if style == "table":
-        print("\n".join([*_table(rows, top), *sentences]))
+        print("\n".join([*_format_table(rows, top), *sentences]))
     else:
-        print(_text(rows, style, about).rstrip("\n"))
+        print(_format_text(rows, style, about).rstrip("\n"))
 
 
 def write_listing(
@@ -48,15 +48,15 @@ def write_listing(
     """Writes all images as .json, .csv or .parquet, atomically."""
     from tfbnood._core.files import atomic_path
 
-    rows = _rows(names, scored)
+    rows = _make_rows(names, scored)
     with atomic_path(path) as temporary:
         if path.suffix == ".parquet":
             _write_parquet(temporary, rows)
         else:
-            temporary.write_text(_text(rows, path.suffix[1:], about), "utf-8")
+            temporary.write_text(_format_text(rows, path.suffix[1:], about), "utf-8")
 
 
-def _text(rows: list[dict[str, Any]], style: str, about: dict[str, Any]) -> str:
+def _format_text(rows: list[dict[str, Any]], style: str, about: dict[str, Any]) -> str:
     if style == "json":
         return json.dumps({**about, "images": rows}, indent=2) + "\n"
     text = io.StringIO()
@@ -75,7 +75,7 @@ def _write_parquet(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
-def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
+def _make_rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
     bits, valid = getattr(scored, "bits_per_dim", None), getattr(scored, "valid", None)
     return [
         {
@@ -90,8 +90,8 @@ def _rows(names: Sequence[str], scored: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _table(rows: list[dict[str, Any]], top: int | None) -> list[str]:
-    """The most suspicious images first, and how many flagged ones are left out."""
+def _format_table(rows: list[dict[str, Any]], top: int | None) -> list[str]:
+    """A table with the most suspicious images first, and the number of flagged ones that are left out."""
     worst = sorted(rows, key=lambda row: (not row["is_ood"], row["p_value"], -row["score"]))
     flagged = sum(row["is_ood"] for row in rows)
     shown = worst[: min(max(flagged, _LEAST), _MOST) if top is None else top]
@@ -104,7 +104,7 @@ def _table(rows: list[dict[str, Any]], top: int | None) -> list[str]:
     for row in shown:
         bits = f"  {row['bits_per_dim'] or 0:8.2f}" if has_bits else ""
         note = "  flagged" if row["is_ood"] else ""
-        note = note if row.get("valid", True) else "  no valid image"
+        note = note if row.get("valid", True) else "  not a valid image"
         lines.append(
             f"{row['image']:{width}}  {row['score']:10.4g}  {row['p_value']:8.2g}{bits}{note}"
         )

@@ -1,4 +1,4 @@
-"""`tfbnood models`: the detectors that ship with the package."""
+"""`tfbnood models`: lists the detectors that ship with the package."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Prints a line for each."""
+    """Prints one line per detector."""
     from tfbnood._core import shipped
     from tfbnood._core.tables import aligned
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, each spelled once."""
+"""Options that several commands share, each defined once."""
 
 import argparse
 from typing import Any
@@ -21,44 +21,47 @@ __all__ = [
 
 
 def data(command: argparse.ArgumentParser) -> None:
-    """The data set to train on."""
+    """Adds --data: the data set to train on."""
     command.add_argument(
         "--data",
         required=True,
-        help="data set, e.g. fashion_mnist; `tfbnood data` lists them; or a folder of images or an .npz file",
+        help="data set, e.g. fashion_mnist (`tfbnood data` lists them), a folder of images, or an .npz file",
     )
     data_dir(command)
 
 
 def data_dir(command: argparse.ArgumentParser) -> None:
-    """Where data sets may be."""
+    """Adds --data-dir: the folder of data sets."""
     command.add_argument("--data-dir", help="folder of npz files (default: $TFBNOOD_DATA)")
 
 
 def model(command: argparse.ArgumentParser) -> None:
-    """Which likelihood model."""
+    """Adds --model: the likelihood model."""
     command.add_argument(
-        "--model", choices=tuple(PRESETS), default="realnvp", help="(default: realnvp)"
+        "--model",
+        choices=tuple(PRESETS),
+        default="realnvp",
+        help="likelihood model (default: realnvp)",
     )
 
 
 def preset(command: argparse.ArgumentParser, **settings: Any) -> None:
-    """Its size."""
+    """Adds --preset: the size of the model."""
     names = dict.fromkeys(name for presets in PRESETS.values() for name in presets)
     command.add_argument("--preset", choices=tuple(names), **settings)
 
 
 def detector(command: argparse.ArgumentParser, more: str = "") -> None:
-    """A detector of the user's or one that ships."""
+    """Adds DETECTOR: the user's own or a shipped one."""
     command.add_argument(
         "detector",
         metavar="DETECTOR",
-        help=f"folder of a detector, or a shipped one by name, e.g. fashion_mnist_vae{more}",
+        help=f"folder of a detector, or name of a shipped one, e.g. fashion_mnist_vae{more}",
     )
 
 
 def fpr(command: Any, default: float | None = None) -> None:
-    """The rate of false alarms; `command` may be a group of options."""
+    """Adds --fpr: the false-alarm rate; `command` may be a group of options."""
     command.add_argument(
         "--fpr",
         type=values.RATE,
@@ -68,27 +71,27 @@ def fpr(command: Any, default: float | None = None) -> None:
 
 
 def images_per_set(command: argparse.ArgumentParser) -> None:
-    """How much to measure on."""
+    """Adds --n: the number of images."""
     command.add_argument(
-        "--n", type=values.integer(1), default=1000, help="images of each set (default: 1000)"
+        "--n", type=values.integer(1), default=1000, help="images per set (default: 1000)"
     )
 
 
 def seed(command: argparse.ArgumentParser) -> None:
-    """The seed of everything random."""
+    """Adds --seed."""
     command.add_argument(
         "--seed",
         type=values.integer(0, 2**31 - 1),
         default=0,
-        help="of everything random (default: 0)",
+        help="random seed (default: 0)",
     )
 
 
 def out(command: argparse.ArgumentParser, text: str, **settings: Any) -> None:
-    """Where results go."""
+    """Adds --out: where results go."""
     command.add_argument("--out", help=text, **settings)
 
 
 def as_json(command: Any, text: str = "print JSON") -> None:
-    """JSON instead of text; `command` may be a group of options."""
+    """Adds --json; `command` may be a group of options."""
     command.add_argument("--json", action="store_true", help=text)

@@ -1,4 +1,4 @@
-"""The command `tfbnood`: one file per command, heavy imports only when a command runs with arguments that are right."""
+"""The command `tfbnood`: one file per command; heavy imports wait until the arguments have been checked."""
 
 import argparse
 import re
@@ -35,7 +35,7 @@ _COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; a mistake of the user's is one line on standard error and exit code 2."""
+    """Runs one command. A user's mistake gives one line on standard error and exit code 2."""
     try:
         arguments = _parse(argv)
         try:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TfbnoodError as error:
         print("tfbnood:", " ".join(str(error).splitlines()), file=sys.stderr)
         return 2
-    except OSError as error:  # A disk that is full or read-only, where nobody else has said so.
+    except OSError as error:  # A full or read-only disk that nothing else has reported.
         where = f"{error.filename}: " if error.filename else ""
         print(f"tfbnood: {where}{error.strerror or error}", file=sys.stderr)
         return 2
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; what it parses has `run`, the function of the command."""
+    """The parser of all commands; the parsed arguments hold the command's function as `run`."""
     parser = _Parser(
         prog="tfbnood",
         description="Detects images that do not belong to the distribution a model was trained on.",
@@ -71,10 +71,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Mistakes are `TfbnoodError`s of one line, and unknown names come with a suggestion."""
+    """Raises a `TfbnoodError` of one line for a mistake, with a suggestion for an unknown name."""
 
     def error(self, message: str) -> NoReturn:
-        # From our own types argparse makes "argument --fpr: must …".
+        # Argparse turns the errors of our types into "argument --fpr: must …".
         ours = re.match(r"argument ([^:]+): (must .*)", message, re.DOTALL)
         text = f"{ours[1]} {ours[2]}" if ours else f"{message} (see `{self.prog} --help`)"
         raise TfbnoodError(text)
@@ -108,10 +108,12 @@ def _options(arguments: argparse.Namespace) -> Collection[str]:
 
 
 def _as_typed(message: str, options: Collection[str]) -> str:
-    """An error of the library with the names of options instead of those of Python's arguments."""
+    """An error of the library, with options in place of Python's argument names."""
     for option in options:
         name = option.removeprefix("--").replace("-", "_")
         message = re.sub(rf"^{name}(?= must )", option, message)
-        if "_" in name:  # Names without are also words: data, seed, model. Paths stay as they are.
+        if (
+            "_" in name
+        ):  # Names without one are also words: data, seed, model. Paths stay as they are.
             message = re.sub(rf"(?<![\w/-]){name}(=True)?(?![\w/-])", option, message)
     return message

@@ -1,4 +1,4 @@
-"""`tfbnood reproduce`: tables and figures made again."""
+"""`tfbnood reproduce`: reproduces tables and figures."""
 
 import argparse
 from typing import Any
@@ -16,28 +16,30 @@ def add(commands: Any) -> None:
     """Adds the command's parser."""
     command = commands.add_parser(
         "reproduce",
-        help="make tables and figures again",
-        description="Trains and measures stage by stage. The same command again resumes after Ctrl-C or a kill.",
+        help="reproduce tables and figures",
+        description="Trains and measures stage by stage. After Ctrl-C or a kill, run the same command again to resume.",
     )
     command.add_argument(
         "what",
         choices=WHAT,
         metavar="WHAT",
-        help=f"{', '.join(WHAT[:-3])}; beyond: what this package adds; near: near outliers, by networks; "
-        "all: one page of everything of the paper",
+        help=f"{', '.join(WHAT[:-3])}; beyond: what this package adds; near: near outliers, with networks; "
+        "all: the whole paper on one page",
     )
     command.add_argument("--scale", choices=tuple(SCALES), default="cpu", help="(default: cpu)")
     options.out(command, "folder of the results", required=True)
     command.add_argument(
-        "--runs", help="folder of trainings, made or already there (default: OUT/runs)"
+        "--runs", help="folder of training runs, new or existing (default: OUT/runs)"
     )
     command.add_argument("--only", metavar="STUDY", help="one study, such as fashion_mnist_realnvp")
     command.add_argument(
-        "--finished", action="store_true", help="run nothing: write files of the finished stages"
+        "--finished",
+        action="store_true",
+        help="run nothing; write the files of the finished stages",
     )
     options.images_per_set(command)
     command.add_argument(
-        "--batches", type=values.integer(1), default=100, help="batches of each kind (default: 100)"
+        "--batches", type=values.integer(1), default=100, help="batches per kind (default: 100)"
     )
     command.add_argument(
         "--seeds",
@@ -54,17 +56,17 @@ def add(commands: Any) -> None:
         "--waic-steps",
         type=values.integer(1),
         metavar="STEPS",
-        help="of each model of WAIC (default: by study)",
+        help="optimiser steps of each WAIC model (default: by study)",
     )
     command.add_argument(
-        "--precision", choices=PRECISIONS, help="of all trainings (default: by study)"
+        "--precision", choices=PRECISIONS, help="precision of all training runs (default: by study)"
     )
     options.data_dir(command)
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Makes tables and figures, and prints them as a page."""
+    """Makes the tables and figures, and prints them as a page."""
     near = arguments.what == "near"
     names = [one.name for one in (CASES if near else SCALES[arguments.scale])]
     if arguments.only is not None and arguments.only not in names:

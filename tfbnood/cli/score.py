@@ -1,6 +1,6 @@
-"""`tfbnood score`: which images are out-of-distribution, by a detector here or by one behind a server.
+"""`tfbnood score`: finds out-of-distribution images with a local or a served detector.
 
-With --url TensorFlow is not imported at all, and with --runner by Beam's workers alone.
+With --url TensorFlow is not imported at all; with --runner only Beam's workers import it.
 """
 
 import argparse
@@ -28,19 +28,19 @@ def add(commands: Any) -> None:
     command.add_argument(
         "detector",
         metavar="WHAT",
-        help="folder of a detector, a model base for TF Serving, or a shipped one by name, e.g. fashion_mnist_vae; "
+        help="folder of a detector, a model base for TF Serving, or name of a shipped one, e.g. fashion_mnist_vae; "
         "with --url the name of a served model",
     )
     command.add_argument(
         "images",
         metavar="WHERE",
-        help="folder, one image, a pattern such as 'photos/*.jpg', .npz or .npy",
+        help="folder, image file, pattern such as 'photos/*.jpg', .npz or .npy file",
     )
     command.add_argument(
         "--out",
-        type=_out,
-        help="write all images: .html is a page to look at; also .csv, .json, .parquet; .jsonl, "
-        ".csv or .parquet in shards with --runner",
+        type=_parse_out,
+        help="write the scores of all images to this file: .html (a page to browse), .csv, .json or .parquet; with "
+        "--runner to shards: .jsonl, .csv or .parquet",
     )
     command.add_argument(
         "--url", help="ask a server, e.g. http://127.0.0.1:8501, instead of loading a detector"
@@ -48,20 +48,20 @@ def add(commands: Any) -> None:
     rates = command.add_mutually_exclusive_group()
     options.fpr(rates, default=None)
     rates.add_argument(
-        "--fdr", type=values.RATE, help="share of false alarms among the alarms, instead"
+        "--fdr", type=values.RATE, help="instead: share of false alarms among the alarms"
     )
     command.add_argument(
-        "--skip-unreadable", action="store_true", help="leave out files that are not images"
+        "--skip-unreadable", action="store_true", help="skip files that are not images"
     )
     command.add_argument(
         "--top",
         type=values.integer(0),
         metavar="N",
-        help="list so many of the most suspicious images (default: the flagged ones, from 10 to 40)",
+        help="list the N most suspicious images (default: the flagged ones, at least 10 and at most 40)",
     )
     formats = command.add_mutually_exclusive_group()
-    options.as_json(formats, "print JSON, all images")
-    formats.add_argument("--csv", action="store_true", help="print CSV, all images")
+    options.as_json(formats, "print all images as JSON")
+    formats.add_argument("--csv", action="store_true", help="print all images as CSV")
     score_beam.add(command)
     command.set_defaults(run=run)
 
@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.url is not None:
         if arguments.fpr or arguments.fdr or arguments.skip_unreadable:
             raise TfbnoodError(
-                "--fpr, --fdr and --skip-unreadable do not go with --url: the export has set the rate, and the "
-                "server marks what it cannot read"
+                "--fpr, --fdr and --skip-unreadable cannot be combined with --url: the rate is fixed in the export, "
+                "and the server marks what it cannot read"
             )
         if arguments.out is not None and arguments.out.suffix == ".html":
             raise TfbnoodError(
@@ -108,8 +108,8 @@ def _score_here(arguments: argparse.Namespace, folder: pathlib.Path, images: Ima
         "out_of_distribution": int(result.is_ood.sum()),
         "of": len(result),
     }
-    converted = _converted(images, detector.image_shape, detector.about, detector.tolerate)
-    sentences = [str(result), *_batch_sentence(result, detector), *converted]
+    converted = _describe_files(images, detector.image_shape, detector.about, detector.tolerate)
+    sentences = [str(result), *_describe_batch(result, detector), *converted]
     if arguments.out is not None and arguments.out.suffix == ".html":
         from tfbnood.calibration.rates import default_false_alarm_rate
         from tfbnood.report.results import write_score_report
@@ -134,7 +134,8 @@ def _score_by_export(arguments: argparse.Namespace, version: pathlib.Path, image
 
     if arguments.fpr or arguments.fdr:
         raise TfbnoodError(
-            "--fpr and --fdr do not go with an exported model, which has its own rate: give the detector's folder. "
+            "--fpr and --fdr cannot be combined with an exported model, whose rate is fixed: give the detector's "
+            "folder. "
             f"Received: {version}"
         )
     if arguments.out is not None and arguments.out.suffix == ".html":
@@ -148,7 +149,7 @@ def _score_by_export(arguments: argparse.Namespace, version: pathlib.Path, image
     count, of = int(found.is_ood.sum()), len(found.score)
     about = {"model": str(version), "fpr": detector.fpr, "out_of_distribution": count, "of": of}
     tolerate = detector.about.get("tolerate", ())
-    converted = _converted(images, shape, detector.about, tolerate)
+    converted = _describe_files(images, shape, detector.about, tolerate)
     sentence = f"{count} of {of} images out-of-distribution by {version} (false-alarm rate {detector.fpr:g})"
     _finish(arguments, images.names, found, {**about, "files": converted}, [sentence, *converted])
 
@@ -180,7 +181,7 @@ def _finish(
     about: dict[str, Any],
     sentences: list[str],
 ) -> None:
-    """Writes the file, if one was asked for, and prints."""
+    """Writes the file, if requested, and prints the result."""
     if arguments.out is not None:
         if arguments.out.suffix != ".html":
             write_listing(arguments.out, names, scored, about=about)
@@ -191,13 +192,13 @@ def _finish(
         print(*sentences[1:], sep="\n", file=sys.stderr)
 
 
-def _converted(
+def _describe_files(
     images: Images,
     image_shape: tuple[int, int, int],
     about: dict[str, Any],
     tolerate: Collection[str],
 ) -> list[str]:
-    """What was done to the files, and how they differ from what the detector was calibrated on."""
+    """Describes how the files were converted, and how they differ from the calibration images."""
     if images.summary is None:
         return []
     from tfbnood.data.file_summary import of_arrays, sentences
@@ -206,7 +207,7 @@ def _converted(
     return sentences(images.summary, calibrated_on=known, tolerate=tolerate)
 
 
-def _batch_sentence(result: Any, detector: Any) -> list[str]:
+def _describe_batch(result: Any, detector: Any) -> list[str]:
     from tfbnood.report.results import describe_batch
 
     found = describe_batch(result, detector)
@@ -218,8 +219,8 @@ def _batch_sentence(result: Any, detector: Any) -> list[str]:
     ]
 
 
-def _out(text: str) -> pathlib.Path | str:
-    """A file whose suffix says its format; the URL of one stays text."""
+def _parse_out(text: str) -> pathlib.Path | str:
+    """A file whose suffix gives the format; a URL stays text."""
     path = pathlib.Path(text)
     known = tuple(dict.fromkeys((*SUFFIXES, *score_beam.SUFFIXES)))
     if path.suffix not in known:
@@ -229,7 +230,5 @@ def _out(text: str) -> pathlib.Path | str:
     if not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"must be in an existing folder. Received: {text}")
     if not checks.is_writable(path.absolute().parent):
-        raise argparse.ArgumentTypeError(
-            f"must be in a folder that can be written. Received: {text}"
-        )
+        raise argparse.ArgumentTypeError(f"must be in a writable folder. Received: {text}")
     return path

@@ -1,6 +1,6 @@
-"""`tfbnood score --runner`: the same by Apache Beam, on as many machines as the runner has.
+"""`tfbnood score --runner`: scores with Apache Beam, on as many machines as the runner has.
 
-TensorFlow is imported by the workers alone.
+Only the workers import TensorFlow.
 """
 
 import argparse
@@ -33,22 +33,22 @@ def add(command: argparse.ArgumentParser) -> None:
     options = command.add_argument_group(
         "with Apache Beam",
         "WHAT is an exported model and WHERE a folder or pattern of images, TFRecords or Parquet files; both may be "
-        "URLs, such as gs:// or s3://. Options of Beam follow --, as in: tfbnood score savedmodels/mine "
+        "URLs, such as gs:// or s3://. Beam's own options follow --, as in: tfbnood score savedmodels/mine "
         "'gs://bucket/**.jpg' --out gs://bucket/scores.parquet --runner FlinkRunner -- --flink_master=host:8081",
     )
-    options.add_argument("--runner", choices=RUNNERS, help="score by this runner of Apache Beam")
+    options.add_argument("--runner", choices=RUNNERS, help="score with this runner of Apache Beam")
     options.add_argument(
         "--group-by",
         metavar="REGEX",
-        help=r"also test groups of images as a whole, e.g. '(cam\d+)/': the parts of the path in parentheses",
+        help=r"also test groups of images as a whole, named by the parts of the path in parentheses, e.g. '(cam\d+)/'",
     )
     options.add_argument(
         "--image-column",
         metavar="NAME",
-        help="bytes of TFRecords and Parquet files (default: image)",
+        help="field with the image bytes in TFRecords and Parquet files (default: image)",
     )
     options.add_argument(
-        "--key-column", metavar="NAME", help="unique key in them (default: file and row)"
+        "--key-column", metavar="NAME", help="field with a unique key (default: file and row)"
     )
     options.add_argument(
         "--no-wait", action="store_true", help="return as soon as the runner has the pipeline"
@@ -57,24 +57,24 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def check_absent(arguments: argparse.Namespace) -> None:
-    """Refuses what only a runner understands."""
+    """Refuses options that need --runner."""
     given = [f"--{name.replace('_', '-')}" for name in _OURS if getattr(arguments, name)]
     out = arguments.out
     if out is not None and (isinstance(out, str) or out.suffix == ".jsonl"):
         given.append(f"--out {out}")
     if given:
-        raise TfbnoodError(f"{given[0]} goes with --runner. Received: no --runner")
+        raise TfbnoodError(f"{given[0]} needs --runner. Received: no --runner")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the pipeline, and prints what its counters say."""
+    """Runs the pipeline and prints its counters."""
     _check(arguments)
-    # Beam says it of every model where scikit-learn is not there to guess how many models fit.
+    # Beam logs this for every model if scikit-learn, with which it guesses how many models fit, is not installed.
     logging.getLogger().addFilter(lambda record: "Resource module" not in str(record.msg))
     from tfbnood.beam import ReadImages, score_pipeline
 
     summary = score_pipeline(
-        _model_base(arguments.detector),
+        _find_base(arguments.detector),
         ReadImages(
             arguments.images, image=arguments.image_column or "image", key=arguments.key_column
         ),
@@ -88,11 +88,11 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(dataclasses.asdict(summary), indent=2))
         return
     print(summary)
-    print(*_counters(summary), sep="\n")
+    print(*_format_counters(summary), sep="\n")
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """What needs neither Beam nor TensorFlow to be refused."""
+    """Checks that need neither Beam nor TensorFlow."""
     given = {
         "--url": arguments.url,
         "--fpr": arguments.fpr,
@@ -101,15 +101,15 @@ def _check(arguments: argparse.Namespace) -> None:
         "--fdr without --group-by": arguments.fdr and not arguments.group_by,
     }
     reasons = {
-        "--fpr": "the export has set the rate",
+        "--fpr": "the rate is fixed in the export",
         "--csv": "give --out scores.csv",
-        "--skip-unreadable": "what cannot be read is always listed beside --out",
-        "--fdr without --group-by": "it is that of the groups",
+        "--skip-unreadable": "unreadable files are always listed beside --out",
+        "--fdr without --group-by": "it applies to groups",
     }
     for name, value in given.items():
         if value:
             reason = f": {reasons[name]}" if name in reasons else ""
-            raise TfbnoodError(f"{name} does not go with --runner{reason}")
+            raise TfbnoodError(f"{name} cannot be combined with --runner{reason}")
     out = arguments.out
     if out is None or os.path.splitext(out)[1] not in SUFFIXES:
         received = "none" if out is None else os.fspath(out)
@@ -121,14 +121,14 @@ def _check(arguments: argparse.Namespace) -> None:
         raise TfbnoodError(f"--runner must be given once, before --. Received: {clash[0]} after it")
 
 
-def _model_base(text: str) -> str:
-    """A shipped detector by its name; anything else is a path or URL of an export."""
+def _find_base(text: str) -> str:
+    """The base of a shipped detector, given by name; anything else is a path or URL of an export."""
     if text in shipped.names() and not os.path.isdir(text):
         return os.fspath(shipped.base(text))
     return text
 
 
-def _counters(summary: Any) -> list[str]:
+def _format_counters(summary: Any) -> list[str]:
     values = dataclasses.asdict(summary)
     del values["output"]
     return [f"{name:27}{value:12,}" for name, value in values.items() if value is not None]

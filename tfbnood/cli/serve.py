@@ -1,4 +1,4 @@
-"""`tfbnood serve`: exported detectors over REST."""
+"""`tfbnood serve`: serves exported detectors over REST."""
 
 import argparse
 import pathlib
@@ -23,19 +23,19 @@ def add(commands: Any) -> None:
     command.add_argument(
         "path",
         metavar="PATH",
-        help="a model base, a folder of bases, a models.config, or a shipped detector by name",
+        help="model base, folder of bases, models.config, or name of a shipped detector",
     )
     command.add_argument(
         "--port", type=values.integer(0, 65535), default=8501, help="(default: 8501)"
     )
     command.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1)")
-    command.add_argument("--stand-in", action="store_true", help="use the stand-in in any case")
+    command.add_argument("--stand-in", action="store_true", help="always use the stand-in")
     command.add_argument(
         "--max-rows",
         type=values.integer(1),
         default=MAX_ROWS,
         metavar="N",
-        help=f"stand-in: rows per request; more are refused (default: {MAX_ROWS})",
+        help=f"stand-in: maximum rows per request (default: {MAX_ROWS})",
     )
     command.add_argument(
         "--merge",
@@ -47,21 +47,21 @@ def add(commands: Any) -> None:
         type=values.integer(1),
         default=MAX_BATCH_SIZE,
         metavar="N",
-        help=f"with --merge: rows per batch; a larger request is refused (default: {MAX_BATCH_SIZE})",
+        help=f"with --merge: rows per batch; larger requests are refused (default: {MAX_BATCH_SIZE})",
     )
     command.add_argument(
         "--batch-timeout-micros",
         type=values.integer(0),
         default=BATCH_TIMEOUT_MICROS,
         metavar="N",
-        help=f"with --merge: how long a batch waits for rows of others (default: {BATCH_TIMEOUT_MICROS})",
+        help=f"with --merge: how long a batch waits for other requests (default: {BATCH_TIMEOUT_MICROS})",
     )
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until Ctrl-C."""
-    path = _served(arguments.path)
+    path = _find_base(arguments.path)
     from tfbnood.serving.launch import serve
 
     return serve(
@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _served(text: str) -> pathlib.Path:
-    """The path to serve, given as such or as the name of a shipped detector."""
+def _find_base(text: str) -> pathlib.Path:
+    """The path to serve, given as a path or as the name of a shipped detector."""
     path, names = pathlib.Path(text), shipped.names()
     if not path.exists() and text in names:
         path = shipped.base(text)

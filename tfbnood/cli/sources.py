@@ -1,4 +1,4 @@
-"""Where images come from, as typed: a folder, one file, a pattern, or an array in an npz or npy file."""
+"""Images named on the command line: a folder, one file, a pattern, or an array in an npz or npy file."""
 
 import dataclasses
 import glob
@@ -24,9 +24,9 @@ class Images:
 
     Attributes:
         path: as typed.
-        files: of one file or a pattern; None for a folder, whose files are listed while they are read.
+        files: the one file, or those that match the pattern; None for a folder, whose files are listed while reading.
         names: of the images read so far.
-        summary: what was converted in the files read so far; None of an array.
+        summary: what was converted in the files read so far; None for an array.
     """
 
     path: pathlib.Path
@@ -64,25 +64,25 @@ class Images:
                 yield chunk.images
 
     def list_files(self) -> list[pathlib.Path]:
-        """The image files, for whoever reads their bytes."""
+        """The image files, for callers that read the bytes themselves."""
         if self.files is not None:
             return self.files
         from tfbnood.data.folders import SUFFIXES, walk
 
-        # A server decodes PNG and JPEG alone.
+        # A server decodes PNG and JPEG only.
         found = [path for path in walk(self.path) if path.suffix.lower() in SUFFIXES]
         if not found:
             raise TfbnoodError(
-                f"WHERE must be a folder with images. Received: {self.path} without any"
+                f"WHERE must be a folder with images. Received: {self.path}, which has none"
             )
         return found
 
     def name_of(self, file: pathlib.Path) -> str:
-        """How an image is called in listings."""
+        """The name of an image in listings."""
         return str(file.relative_to(self.path) if self.files is None else file)
 
     def reader(self, image_shape: tuple[int, int, int]) -> "Callable[[int], np.ndarray]":
-        """Reads the image of a row again, for a page; images are not kept in memory."""
+        """Reads the image of a row again, for a page: images are not kept in memory."""
         if (array := self._array) is not None:
             return lambda row: array[row]
         from tfbnood.data.files import read_image
@@ -92,14 +92,14 @@ class Images:
 
 
 def find_images(text: str, name: str = "WHERE") -> Images:
-    """Looks for what was typed; arrays are read at once, so that a damaged file is refused before TensorFlow."""
+    """Finds the images. Reads arrays now, so that a damaged file is refused before TensorFlow is imported."""
     path = pathlib.Path(text)
     if path.is_dir():
         from tfbnood.data.folders import walk
 
         if next(walk(path, at_a_time=1), None) is None:
             raise TfbnoodError(
-                f"{name} must be a folder with images, itself or below. Received: {text} without any"
+                f"{name} must be a folder with images in it or below it. Received: {text}, which has none"
             )
         return Images(path)
     if path.is_file() and path.suffix.lower() in _ARRAYS:
@@ -113,7 +113,7 @@ def find_images(text: str, name: str = "WHERE") -> Images:
             header(path)
         except UnreadableImageError as error:
             raise TfbnoodError(
-                f"{name} must be a whole image, PNG or JPEG at best. Received: {text}: {error.reason}"
+                f"{name} must be an intact image, preferably PNG or JPEG. Received: {text}: {error.reason}"
             ) from None
         return Images(path, files=[path])
     if glob.has_magic(text):

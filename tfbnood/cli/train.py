@@ -1,4 +1,4 @@
-"""`tfbnood train`: a likelihood model trained into a folder."""
+"""`tfbnood train`: trains a likelihood model."""
 
 import argparse
 import os
@@ -18,25 +18,27 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "train",
         help="train a likelihood model",
-        description="Trains a model into a folder. The same command again resumes after Ctrl-C or a kill.",
+        description="Trains a model and writes it to a folder. After Ctrl-C or a kill, run the same command again to "
+        "resume.",
     )
     options.data(command)
     options.model(command)
     options.preset(
-        command, help="the model's size (default: cpu-grey, cpu-colour or tiny, by the images)"
+        command,
+        help="size of the model (default: cpu-grey, cpu-colour or tiny, depending on the images)",
     )
     command.add_argument(
         "--steps",
         type=values.integer(1),
         default=3000,
-        help="optimiser steps in all (default: 3000)",
+        help="optimiser steps in total (default: 3000)",
     )
     options.out(command, "folder of the run", required=True)
     command.add_argument(
         "--batch-size",
         type=values.integer(1),
         default=64,
-        help="images in a step of each replica (default: 64)",
+        help="images per step and replica (default: 64)",
     )
     command.add_argument(
         "--learning-rate", type=values.POSITIVE, default=1e-3, help="(default: 0.001)"
@@ -52,19 +54,19 @@ def add(commands: Any) -> None:
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="of the convolutions in training; the trained model scores in float32 either way (default: float32)",
+        help="number format of the training's convolutions; the model always scores in float32 (default: float32)",
     )
     command.add_argument(
         "--mutation",
         type=values.MUTATION,
         default=0.0,
         metavar="SHARE",
-        help="values of every image to replace by noise: a background model for likelihood_ratio (default: 0)",
+        help="share of every image's values to replace by noise, for likelihood_ratio's background model (default: 0)",
     )
     command.add_argument(
         "--any-size",
         action="store_true",
-        help="train on images far larger than the preset is meant for, however slowly",
+        help="accept images far larger than the preset is meant for; training is slow",
     )
     command.add_argument(
         "--checkpoint-every",
@@ -73,7 +75,7 @@ def add(commands: Any) -> None:
         metavar="STEPS",
         help="(default: 100)",
     )
-    # The names are in a module that imports TensorFlow; tests/cli/test_train.py compares.
+    # Repeated here because their module imports TensorFlow; tests/cli/test_train.py compares the two.
     command.add_argument(
         "--strategy",
         choices=("mirrored", "multiworker"),
@@ -88,13 +90,13 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--sync-moments",
         action="store_true",
-        help="normalise with the moments of all replicas' images instead of each replica's own",
+        help="normalise with the moments of all replicas' images, not of each replica's own",
     )
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Trains, and prints what was made."""
+    """Trains a model and prints where it is."""
     checks.check_data_sets("--data", [arguments.data], arguments.data_dir)
     checks.check_out(arguments.out)
     cluster = None
@@ -104,7 +106,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     dataset = load(arguments.data, data_dir=arguments.data_dir)
     preset = arguments.preset or default_preset(*dataset.image_shape)
-    # Here and not in `train`: before TensorFlow is imported, and in one line.
+    # Here rather than in `train`: before TensorFlow is imported, and in one line.
     if not arguments.any_size:
         slow = check_size(arguments.model, preset, dataset.image_shape, argument="--data")
         if slow:

@@ -1,4 +1,4 @@
-"""`tfbnood tune`: a search for a model's sizes, learning rate and batch size."""
+"""`tfbnood tune`: searches for a model's sizes, learning rate and batch size."""
 
 import argparse
 import json
@@ -19,26 +19,26 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "tune",
         help="search for a model's sizes, learning rate and batch size",
-        description="Searches with keras-tuner on the training images alone. The same command again resumes after "
-        "Ctrl-C, a kill, or the time limit.",
+        description="Searches with keras-tuner, using the training images only. After Ctrl-C, a kill or the time "
+        "limit, run the same command again to resume.",
     )
     options.data(command)
     options.model(command)
     options.preset(
         command,
-        help="the middle of the search space (default: cpu-grey, cpu-colour or tiny, by the images)",
+        help="centre of the search space (default: cpu-grey, cpu-colour or tiny, depending on the images)",
     )
     options.out(command, "folder of the search (default: tuning)", default="tuning")
     command.add_argument(
-        "--trials", type=values.integer(1), default=20, help="to run in all (default: 20)"
+        "--trials", type=values.integer(1), default=20, help="trials in total (default: 20)"
     )
     command.add_argument(
         "--max-minutes",
         type=values.POSITIVE,
         metavar="N",
-        help="stop after so long (default: no limit)",
+        help="time limit (default: none)",
     )
-    # These names are in modules that import TensorFlow; tests/tuning compares.
+    # Repeated here because their modules import TensorFlow; tests/tuning compares the two.
     command.add_argument(
         "--method",
         choices=("random", "hyperband", "bayesian"),
@@ -49,27 +49,27 @@ def add(commands: Any) -> None:
         "--objective",
         choices=("val_bits_per_dim", "pseudo_auroc"),
         default="val_bits_per_dim",
-        help="bits per dimension of held-out images, or AUROC on outliers made of them (default: val_bits_per_dim)",
+        help="bits per dimension of held-out images, or AUROC on outliers made from them (default: val_bits_per_dim)",
     )
     command.add_argument(
         "--statistic",
         type=values.statistic_name,
         default="auto",
-        help="of the objective pseudo_auroc (default: auto)",
+        help="statistic for the objective pseudo_auroc (default: auto)",
     )
     command.add_argument(
-        "--epochs", type=values.integer(1), default=10, help="of a training (default: 10)"
+        "--epochs", type=values.integer(1), default=10, help="epochs per training run (default: 10)"
     )
     options.seed(command)
     command.add_argument(
         "--any-size",
         action="store_true",
-        help="search on images far larger than the preset is meant for, however slowly",
+        help="accept images far larger than the preset is meant for; the search is slow",
     )
     command.add_argument(
         "--choose-statistic",
         action="store_true",
-        help="then rank statistics, r1, r2 and batch sizes for the best model, without training",
+        help="afterwards rank statistics, r1, r2 and batch sizes for the best model, without training",
     )
     command.set_defaults(run=run)
 
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfbnood.data.sets import load
 
     dataset = load(arguments.data, data_dir=arguments.data_dir)
-    # Here and not in `tune`: before TensorFlow is imported, and in one line.
+    # Here rather than in `tune`: before TensorFlow is imported, and in one line.
     if not arguments.any_size:
         preset = arguments.preset or default_preset(*dataset.image_shape)
         slow = check_size(arguments.model, preset, dataset.image_shape, argument="--data")
@@ -123,4 +123,4 @@ def run(arguments: argparse.Namespace) -> None:
             f"\nTime limit reached after {len(found.trials)} of {arguments.trials} trials; "
             "run the same command again to resume."
         )
-    print(f"\nbest: trial {found.best.number}; {shlex.join(calibrate)} makes a detector of it")
+    print(f"\nbest: trial {found.best.number}; make a detector from it: {shlex.join(calibrate)}")

@@ -1,4 +1,4 @@
-"""What the value of an option must look like: functions for argparse's `type=`, quick and without heavy imports.
+"""Types of option values, for argparse's `type=`, without heavy imports.
 
 Each raises `ArgumentTypeError` with a sentence that starts with "must"; the parser puts the option's name before it.
 """
@@ -50,7 +50,7 @@ def _number(rule: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
         try:
             value = float(text)
         except ValueError:
-            value = math.nan  # fits nowhere
+            value = math.nan  # fits no rule
         if not fits(value):
             raise argparse.ArgumentTypeError(f"must {rule}. Received: {text}")
         return value
@@ -59,7 +59,7 @@ def _number(rule: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
 
 
 RATE = _number("lie in (0, 1), e.g. 0.01 for one in a hundred", lambda value: 0 < value < 1)
-CONTAMINATION = _number("lie in (0, 1]; 1 is outliers alone", lambda value: 0 < value <= 1)
+CONTAMINATION = _number("lie in (0, 1]; 1 means outliers alone", lambda value: 0 < value <= 1)
 MUTATION = _number("lie in [0, 1); 0 replaces nothing", lambda value: 0 <= value < 1)
 POSITIVE = _number("be positive and finite", lambda value: 0 < value < math.inf)
 
@@ -73,7 +73,7 @@ class StatisticChoice:
     settings: dict[str, Any] | None
 
     def make(self) -> "str | Statistic":
-        """The statistic, for the library; a name alone may mean a detector's own, fitted statistic."""
+        """The statistic, for the library. A name alone may refer to a detector's own, fitted statistic."""
         if self.settings is None:
             return self.name
         from tfbnood.statistics.registry import get
@@ -94,7 +94,7 @@ def statistic(text: str) -> StatisticChoice:
     if not isinstance(parsed, dict):
         reason = f" ({parsed})" if isinstance(parsed, ValueError) else ""
         raise argparse.ArgumentTypeError(
-            f'must have settings that are a JSON object, as in bn_delta:{{"r1": 0}}. Received: {text}{reason}'
+            f'must have a JSON object as settings, e.g. bn_delta:{{"r1": 0}}. Received: {text}{reason}'
         )
     return StatisticChoice(text, name, parsed)
 
@@ -112,6 +112,6 @@ def statistic_name(text: str) -> str:
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """The end of an error: the known name that was probably meant, or nothing."""
+    """The end of an error: the known name that the user probably meant, or nothing."""
     close = difflib.get_close_matches(text, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""

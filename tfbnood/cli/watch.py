@@ -1,6 +1,6 @@
-"""`tfbnood watch`: has something changed in a stream of images, since when, and which of them show it?
+"""`tfbnood watch`: detects that a stream of images has changed, since when, and which images show it.
 
-Files are scored here, by TensorFlow. With --url or --scores it is not imported at all.
+Files are scored in this process, by TensorFlow. With --url or --scores it is not imported at all.
 """
 
 import argparse
@@ -24,24 +24,24 @@ def add(commands: Any) -> None:
         "watch",
         help="follow a stream of images and raise an alarm when it changes",
         description="Follows a folder, lines of standard input or the answers of a served model, with a bound on false "
-        "alarms. Stop it at any time and run the same line again: it resumes, and counts no image twice.",
-        epilog="Exit codes: 0 at the end or after Ctrl-C, 3 after an alarm with --until-alarm, 2 for mistakes and for "
-        "a disk that is full.",
+        "alarms. Stop it at any time; run the same command again to resume. No image is counted twice.",
+        epilog="Exit codes: 0 at the end or after Ctrl-C, 3 after an alarm with --until-alarm, 2 for mistakes or a "
+        "full disk.",
     )
     command.add_argument(
         "detector",
         metavar="WHAT",
-        help="folder of a detector, a model base that holds one, or a shipped one by name, e.g. fashion_mnist_vae",
+        help="folder of a detector, a model base that holds one, or name of a shipped one, e.g. fashion_mnist_vae",
     )
     command.add_argument(
         "where",
         metavar="WHERE",
         nargs="?",
-        help="folder to follow, with its subfolders; or - for paths on standard input, one per line",
+        help="folder to follow, including its subfolders; or - for paths on standard input, one per line",
     )
     options.out(
         command,
-        "folder for events.jsonl, timeline.html and the state; resumes what is in it",
+        "folder for events.jsonl, timeline.html and the state; an existing one is resumed",
         required=True,
     )
     command.add_argument(
@@ -49,7 +49,9 @@ def add(commands: Any) -> None:
         help="instead of WHERE: sit between clients and a served model, e.g. http://127.0.0.1:8501/v1/models/NAME",
     )
     command.add_argument(
-        "--port", type=values.integer(0, 65535), help=f"with --url: for clients (default: {_PORT})"
+        "--port",
+        type=values.integer(0, 65535),
+        help=f"with --url: port for clients (default: {_PORT})",
     )
     command.add_argument("--host", help="with --url: address to listen on (default: 127.0.0.1)")
     command.add_argument(
@@ -59,60 +61,60 @@ def add(commands: Any) -> None:
     )
     command.add_argument(
         "--run-length",
-        type=_run_length,
+        type=_parse_run_length,
         default=10_000,
         metavar="N",
-        help="average number of images between false alarms, at least (default: 10000)",
+        help="average number of images between false alarms, as a lower bound (default: 10000)",
     )
     command.add_argument(
         "--fpr",
         type=values.RATE,
-        help="mark single images as flagged at this false-alarm rate (default: 0.01, or the smallest possible)",
+        help="flag single images at this false-alarm rate (default: 0.01, or the smallest possible)",
     )
     command.add_argument(
         "--fdr",
         type=values.RATE,
-        help="also report single outliers, with at most this share of false ones among them",
+        help="also report single outliers, of which at most this share is false",
     )
     command.add_argument(
         "--thin",
         type=values.integer(1),
         metavar="N",
-        help="bet on every N-th image (default: as the autocorrelation asks for)",
+        help="bet on every N-th image (default: chosen from the autocorrelation)",
     )
     options.seed(command)
     command.add_argument(
         "--interval",
         type=values.POSITIVE,
         metavar="SECONDS",
-        help="between two looks into the folder (default: 1)",
+        help="time between two looks into the folder (default: 1)",
     )
-    command.add_argument("--once", action="store_true", help="end when all files were read")
+    command.add_argument("--once", action="store_true", help="end when all files have been read")
     command.add_argument(
         "--until-alarm", action="store_true", help="end with exit code 3 when the alarm is on"
     )
     command.add_argument(
         "--restart",
         action="store_true",
-        help="take the alarm back, then watch; while another process watches in --out, that one takes it back",
+        help="clear the alarm, then watch; if another process is watching in --out, it clears the alarm instead",
     )
     command.add_argument(
         "--forget",
         action="store_true",
-        help="with --restart: compare no longer with the unusual images; for a change that was put right",
+        help="with --restart: stop comparing with the unusual images, after a change that was fixed",
     )
     command.add_argument(
         "--metrics-port",
         type=values.integer(0, 65535),
         metavar="PORT",
-        help="Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 picks a free one",
+        help="serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 picks a free port",
     )
     command.add_argument(
         "--log-size",
         type=values.integer(1),
         default=64,
         metavar="MB",
-        help="of events.jsonl before it is renamed to events-000001.jsonl (default: 64)",
+        help="size at which events.jsonl is renamed to events-000001.jsonl (default: 64)",
     )
     command.set_defaults(run=run)
 
@@ -124,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     if folder is None:
         raise TfbnoodError(
             "WHAT must hold the detector itself: an exported version has no list of held-out scores. "
-            f"Received: {version}; give the folder that was exported"
+            f"Received: {version}; give the folder of the detector"
         )
     checks.check_out(arguments.out)
     from tfbnood.watch import Session, read_held_out
@@ -156,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
             stream=kind,
             most_bytes=arguments.log_size * 2**20,
         ),
-        functools.partial(_source, arguments, folder, held_out),
+        functools.partial(_open_source, arguments, folder, held_out),
         until_alarm=arguments.until_alarm,
         restart=arguments.restart,
         forget=arguments.forget,
@@ -166,7 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuses options that do not go together."""
+    """Refuses options that cannot be combined."""
     where, url = arguments.where, arguments.url
     if (where is None) == (url is None):
         received = "neither" if url is None else f"{where} and {url}"
@@ -195,13 +197,13 @@ def _check(arguments: argparse.Namespace) -> None:
     )
     for given, option, fits, needed in pairs:
         if given and not fits:
-            raise TfbnoodError(f"{option} must go with {needed}. Received: {option} without")
+            raise TfbnoodError(f"{option} needs {needed}. Received: {option} without it")
 
 
-def _source(
+def _open_source(
     arguments: argparse.Namespace, folder: pathlib.Path, held_out: Any, session: Any
 ) -> Any:
-    """Made when all else is checked: scoring imports TensorFlow."""
+    """Opens the source after all checks: scoring imports TensorFlow."""
     if arguments.url is not None:
         from tfbnood.watch.proxy import ProxySource
 
@@ -216,14 +218,14 @@ def _source(
             requests=session.tally.requests_seen,
         )
         path = f"{source.url}/v1/models/{source.model}"
-        print(f"listening: clients of {arguments.url} ask {path} instead", flush=True)
+        print(f"listening: point the clients of {arguments.url} at {path}", flush=True)
         return source
     from tfbnood.watch.lines import LineSource, path_reader, score_reader
 
     if arguments.scores:
         return LineSource(sys.stdin, score_reader(held_out.groups is not None), session.tally)
     print(f"loading {held_out.name} …", flush=True)
-    score = _scorer(folder, held_out)
+    score = _make_scorer(folder, held_out)
     print(f"watching {arguments.where if arguments.where != '-' else 'standard input'}", flush=True)
     if arguments.where == "-":
         return LineSource(sys.stdin, path_reader(held_out.image_shape, score), session.tally)
@@ -239,8 +241,8 @@ def _source(
     )
 
 
-def _scorer(folder: pathlib.Path, held_out: Any) -> Any:
-    """From images to scores, and to clusters where the detector has any."""
+def _make_scorer(folder: pathlib.Path, held_out: Any) -> Any:
+    """A function from images to scores, and to clusters if the detector has any."""
     import numpy as np
 
     from tfbnood.detector import Detector
@@ -255,13 +257,13 @@ def _scorer(folder: pathlib.Path, held_out: Any) -> Any:
         return score_within
     if not held_out.alone:
         return functools.partial(detector.score, progress=False)
-    # A batch statistic scores an image by its company.
+    # With a batch statistic, an image's score depends on the images beside it.
     return lambda images: np.concatenate(
         [detector.score(images[row : row + 1]) for row in range(len(images))]
     )
 
 
-def _run_length(text: str) -> float:
+def _parse_run_length(text: str) -> float:
     value = values.POSITIVE(text)
     if value <= 1:
         raise argparse.ArgumentTypeError(f"must be a number of images above 1. Received: {text}")
