@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent import futures
 
+import grpc
 import numpy as np
 import pytest
 from toys import EagerToy
@@ -212,10 +214,13 @@ def test_variables_that_are_wrong_are_refused(changes, message):
 
 def test_a_chief_whose_port_is_taken_is_one_line(search, tmp_path, monkeypatch):
     few = load("few", data_dir=search["few"])
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        for name, value in variables("chief", taken.getsockname()[1]).items():
-            monkeypatch.setenv(name, value)
+    other = grpc.server(futures.ThreadPoolExecutor(1))  # as the chief of another search
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    for name, value in variables("chief", port).items():
+        monkeypatch.setenv(name, value)
+    try:
         with pytest.raises(TfbnoodError, match=r"with a free port\. Received: 127\.0\.0\.1:\d+$"):
             tune(few, out=tmp_path / "search", progress=False, **OPTIONS)
+    finally:
+        other.stop(grace=None).wait()

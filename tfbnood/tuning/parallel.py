@@ -53,7 +53,10 @@ def lead(search: Search, oracle: Any, process: TunerProcess) -> bool:
     _repeat(search, oracle)
     chief = _Chief(search, oracle)
     # One thread: what the oracle asks for depends on the order of questions and answers.
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
+    # By itself gRPC lets two chiefs have one port, and deals the workers out to both.
+    server = grpc.server(
+        futures.ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)]
+    )
     protos.get_service_grpc().add_OracleServicer_to_server(chief, server)
     try:
         server.add_insecure_port(process.address)
@@ -244,7 +247,8 @@ def _repeat(search: Search, oracle: Any) -> None:
 
 
 def _listed(oracle: Any) -> str:
-    running = {int(trial.trial_id) + 1: name for name, trial in oracle.ongoing_trials.items()}
+    ongoing = dict(oracle.ongoing_trials)  # A copy: the server's thread may change it meanwhile.
+    running = {int(trial.trial_id) + 1: name for name, trial in ongoing.items()}
     return ", ".join(f"trial {number} of {name}" for number, name in sorted(running.items()))
 
 
