@@ -269,6 +269,24 @@ def test_extremes_of_few_images_are_all_of_them(digits):
     ]
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_gallery_has_the_images_row_by_row_and_frames_around_flagged_ones(channels):
+    images = RANDOM.integers(0, 256, (5, 4, 6, channels)).astype(np.uint8)
+    flagged = np.array([False, True, False, False, True])
+    (axes,) = plots.gallery(images, flagged, names=list("abcde"), columns=2).axes
+    for image, drawn in zip(images, axes.images, strict=True):
+        np.testing.assert_array_equal(np.asarray(drawn.get_array()), image.squeeze())
+        assert drawn.get_clim() == (0, 255)
+    left, right, bottom, top = np.transpose([drawn.get_extent() for drawn in axes.images])
+    np.testing.assert_allclose((right - left) / (top - bottom), 6 / 4)
+    assert [len(set(left[rows])) for rows in ([0, 2, 4], [1, 3])] == [1, 1]
+    assert top[0] == top[1] > top[2] == top[3] > top[4]
+    frames = [frame.get_xy() for frame in axes.patches]
+    np.testing.assert_allclose(frames, np.transpose([left, bottom])[flagged])
+    assert [text.get_text() for text in axes.texts] == list("abcde")
+    assert list(plots.gallery(images).axes[0].patches) == []
+
+
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
@@ -375,6 +393,10 @@ def test_a_figure_can_be_sent_to_another_process():
         (lambda: plots.extremes(IMAGES, [1, 2, 3], names="ab"), "names must be as many"),
         (lambda: plots.extremes(IMAGES, [1, 2, 3], count=0), "count=0"),
         (lambda: plots.extremes(IMAGES[0], [1, 2, 3]), "four axes"),
+        (lambda: plots.gallery(IMAGES, [True]), "flagged must be as many as images, 3"),
+        (lambda: plots.gallery(IMAGES, [0, 1, 2]), "flagged must be booleans. Received: int64"),
+        (lambda: plots.gallery(IMAGES, names="ab"), "names must be as many"),
+        (lambda: plots.gallery(IMAGES, columns=0), "columns=0"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(draw, said):
