@@ -4,13 +4,14 @@ import configparser
 import email
 import importlib.metadata
 import importlib.resources
-import os
 import pkgutil
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -94,19 +95,38 @@ def test_type_hints_are_shipped():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel, and the tree that it was built from: a copy, since a build leaves folders behind."""
-    folder = tmp_path_factory.mktemp("wheel")
-    tree = folder / "tree"
-    # What is being made beside the finished detectors is not shipped.
-    ignored = shutil.ignore_patterns("__pycache__", ".partial*")
-    for name in ("tfbnood", "savedmodels"):
-        shutil.copytree(ROOT / name, tree / name, ignore=ignored)
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "-w", str(folder), str(tree)], check=True, capture_output=True)
-    return next(folder.glob("*.whl")), tree
+def smoke():
+    """What tools/release/smoke does, step by step."""
+    folder = ROOT / "tools" / "release"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        return runpy.run_path(str(folder / "smoke.py"))
+
+
+@pytest.fixture(scope="module")
+def built(smoke, tmp_path_factory):
+    """The sdist, the wheel of the checkout, and the wheel of the sdist."""
+    return smoke["build"](tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    """What a user installs, and the tree that it was built from."""
+    _, path, from_sdist = built
+    return from_sdist, path.parents[1] / "tree"
+
+
+def test_the_sdist_makes_the_same_wheel_as_the_checkout(smoke, built, tmp_path):
+    sdist, wheel, from_sdist = built
+    assert smoke["differing_files"](wheel, from_sdist) == set()
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "setup.cfg"} <= packed
+    # A part of the tests, which setuptools packs by default, would not run.
+    assert not any(name.startswith("tests") for name in packed)
+    with zipfile.ZipFile(shutil.copy(wheel, tmp_path / wheel.name), "a") as archive:
+        archive.writestr("tfbnood/added.py", "")
+    assert smoke["differing_files"](tmp_path / wheel.name, wheel) == {"tfbnood/added.py"}
 
 
 def test_a_wheel_has_every_module_and_every_shipped_detector(wheel):
@@ -127,35 +147,21 @@ def test_a_wheel_has_every_module_and_every_shipped_detector(wheel):
     assert path.stat().st_size < 45e6
 
 
-USE_INSTALLED = """
-import tfbnood
-from tfbnood import zoo
-print(tfbnood.__file__)
-print(*tfbnood.list_models())
-print([zoo.changed_files(zoo.base(name)) for name in tfbnood.list_models()])
-digits = tfbnood.data.load("digits").test[:64]
-print(tfbnood.load("digits_realnvp").predict(255 - digits, fpr=0.05).is_ood.all())
-"""
+def test_the_wheel_works_in_an_empty_environment(smoke, wheel, tmp_path):
+    try:
+        python = smoke["install"](wheel[0], tmp_path / "environment")
+    except smoke["IndexUnreachable"] as error:
+        pytest.skip(f"packages cannot be downloaded: {str(error).splitlines()[0]}")
+    assert smoke["check"](python) == ["No broken requirements found."]
+    version, _, *models, home = smoke["use"](python, tmp_path)
+    assert version == f"tfbnood {tfbnood.__version__}"
+    assert [line.split()[0] for line in models] == tfbnood.list_models()
+    assert Path(home).is_relative_to(tmp_path / "environment")
 
 
-def test_shipped_detectors_load_from_the_wheel(wheel, tmp_path):
-    with zipfile.ZipFile(wheel[0]) as archive:
-        archive.extractall(tmp_path / "installed")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    run = subprocess.run(
-        [sys.executable, "-c", USE_INSTALLED],
-        capture_output=True,
-        text=True,
-        cwd=elsewhere,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
-    )
-    assert run.returncode == 0, run.stderr
-    home, names, changed, found = run.stdout.splitlines()
-    assert Path(home).is_relative_to(tmp_path / "installed")
-    assert names.split() == tfbnood.list_models()
-    assert set(changed) == set("[], ")
-    assert found == "True"
+def test_the_packages_of_this_environment_fit_together():
+    run = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
 
 
 def test_an_install_has_what_tuning_and_pictures_need(wheel):
