@@ -198,7 +198,7 @@ def test_a_large_folder_is_scored_before_it_is_listed(digits, tmp_path, monkeypa
 
 
 def test_bad_streams_are_refused_before_work_and_bad_chunks_by_their_place(detector, digits):
-    with pytest.raises(DataError, match="must come to an end"):
+    with pytest.raises(DataError, match="must be finite; take"):
         detector.predict(as_dataset(digits.test).repeat())
     images = list(digits.test)
     images[200] = images[200].astype(np.float32) * np.nan

@@ -1,4 +1,4 @@
-"""The errors users meet: one plain sentence each, so that the shell can print it without a traceback."""
+"""The errors users see: one plain sentence each, so that the command line can print it without a traceback."""
 
 __all__ = [
     "DataError",
@@ -25,7 +25,7 @@ class TrainingDivergedError(TfbnoodError, FloatingPointError):
 
 
 class StatisticError(TfbnoodError, ValueError):
-    """A statistic that is not known, or does not go with the model or the settings."""
+    """A statistic that is unknown, or does not fit the model or the settings."""
 
 
 class NotFittedError(TfbnoodError, RuntimeError):

@@ -146,7 +146,7 @@ def test_an_error_of_the_function_ends_the_reading():
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (lambda: DATASET.repeat(), r"images must come to an end; take\(n\)"),
+        (lambda: DATASET.repeat(), r"images must be finite; take\(n\)"),
         (lambda: DATASET.take(0), r"images must hold at least one image\. Received: an empty"),
         (lambda: iter([]), r"images must hold at least one image\. Received: an empty stream"),
         (
@@ -164,18 +164,21 @@ def test_an_error_of_the_function_ends_the_reading():
         (lambda: iter("ab"), r"images must yield images .*shape=\(\), dtype=<U1 for images\[0\]"),
         (
             lambda: iter(pictures(DIGITS[:3], "RGBA")),
-            r'images\[0\] must be grey or in colour: convert\("L"\) .*mode=\'RGBA\'',
+            r'images\[0\] must be grey or RGB: use convert\("L"\) .*mode=\'RGBA\'',
         ),
         (lambda: pictures(DIGITS[:3], "P"), r"images\[0\] must be grey .*mode='P'"),
         (
             lambda: [*pictures(DIGITS[:2]), *pictures(DIGITS[:1], "RGB")],
-            r"images must all have one size and mode: image\.resize.*\(8, 8, 3\) for images\[2\]",
+            r"images must all have one size and mode: use image\.resize.*\(8, 8, 3\) for images\[2\]",
         ),
         (
             lambda: [*pictures(DIGITS[:2]), Image.new("L", (9, 8))],
             r"images must all have one size .*shape=\(8, 9, 1\) for images\[2\]",
         ),
-        (lambda: pictures(DIGITS)[0], r"images must be a list of images; .*written \[image\]"),
+        (
+            lambda: pictures(DIGITS)[0],
+            r"images must be a list of images; .*write a single one as \[image\]",
+        ),
         (lambda: pictures(DIGITS[:2], "RGB"), r"\(height, width, channels\)=\(8, 8, 1\)"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Private parts that every layer above may use; nothing here knows of models or statistics."""
+"""Private helpers for every layer above; nothing here depends on models or statistics."""

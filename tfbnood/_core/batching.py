@@ -27,8 +27,8 @@ def map_batches(
         function: `[b, height, width, channels]` → a tensor or array `[b, …]`, or a dict of them.
         images: `[n, height, width, channels]`, n > 0, or a stream.
         batch_size: images per pass.
-        complete: complete the last batch by images from the front, whose rows are dropped: for functions in which
-            companions count, or that compile for one size. False passes it as short as it is.
+        complete: fill up the last batch with images from the front and drop their rows: for functions whose result
+            depends on the whole batch, or that compile for one size. False passes a short batch.
         description: for the progress bar.
         progress: as for `bar`.
     """

@@ -1,4 +1,4 @@
-"""How objects look in a notebook: small HTML without scripts, in the notebook's own colours, with all text escaped."""
+"""How objects look in a notebook: small HTML without scripts, in the notebook's colours, with all text escaped."""
 
 import base64
 import html
@@ -15,7 +15,7 @@ _FIGURE = "margin:0;text-align:center;font-size:11px;line-height:1.3"
 
 
 def card(title: str, facts: Mapping[str, str]) -> str:
-    """A heading, and a line for every fact that is not empty.
+    """A heading and one line for each fact that is not empty.
 
     Example:
         >>> card("a < b", {"why": "so"}).startswith("<div><b>a &lt; b</b>")
@@ -36,12 +36,12 @@ def paragraph(text: str, *, strong: str = "") -> str:
 
 
 def gallery(images: np.ndarray, captions: Sequence[str], marked: Sequence[bool]) -> str:
-    """Thumbnails beside each other, the marked ones with a frame and bold captions.
+    """A row of thumbnails; the marked ones have a frame and bold captions.
 
     Args:
         images: uint8 `[n, height, width, channels]`.
         captions: n lines.
-        marked: n of them.
+        marked: n flags.
 
     Example:
         >>> gallery(x.test[:2], ["one", "other"], [True, False]).count("<img ")
@@ -51,7 +51,7 @@ def gallery(images: np.ndarray, captions: Sequence[str], marked: Sequence[bool])
     for image, caption, strong in zip(images, captions, marked, strict=True):
         text = html.escape(caption)
         frame = "#d4145a" if strong else "transparent"
-        # Enlarged as squares: the pixels are what the detector saw.
+        # Enlarged without smoothing, to show the pixels that the detector saw.
         style = f"border:2px solid {frame};image-rendering:pixelated;min-width:{_SIDE}px"
         figures.append(
             f'<figure style="{_FIGURE}"><img src="{_as_url(image)}" alt="{text}" style="{style}">'
@@ -64,7 +64,7 @@ def _as_url(image: np.ndarray) -> str:
     from PIL import Image
 
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
-    picture.thumbnail((_SIDE, _SIDE))  # Only ever smaller.
+    picture.thumbnail((_SIDE, _SIDE))  # Never enlarges.
     content = io.BytesIO()
     picture.save(content, "PNG")
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -1,4 +1,4 @@
-"""The machines that train together, as `TF_CONFIG` names them; read without TensorFlow."""
+"""The machines that train together, as `TF_CONFIG` lists them; read without TensorFlow."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The processes of a training on several machines.
+    """The processes of a training run on several machines.
 
     Attributes:
         addresses: `host:port` of each, the chief's first.
@@ -37,10 +37,10 @@ def read_cluster(text: str | None) -> Cluster:
     """Reads `TF_CONFIG`.
 
     Args:
-        text: its value; None where it is not set.
+        text: its value; None if it is not set.
 
     Raises:
-        TfbnoodError: it is missing or malformed.
+        TfbnoodError: if it is missing or malformed.
 
     Example:
         >>> text = '{"cluster": {"worker": ["one:1", "two:1"]}, "task": {"type": "worker", "index": 1}}'
@@ -55,41 +55,43 @@ def read_cluster(text: str | None) -> Cluster:
     try:
         content = json.loads(text or "")
     except ValueError as error:
-        raise _malformed(f"be JSON ({error})", text) from None
+        raise _make_error(f"be JSON ({error})", text) from None
     jobs = _get(content, "cluster", dict, text)
     unknown = [name for name in jobs if name not in ("chief", "worker")]
     if unknown:
-        raise _malformed("have no other jobs than chief and worker in cluster", unknown[0])
+        raise _make_error("have only the jobs chief and worker in cluster", unknown[0])
     addresses: list[str] = []
     firsts: dict[str, int] = {}
     for job in ("chief", "worker"):
         firsts[job] = len(addresses)
         found = jobs.get(job, [])
         if not isinstance(found, list):
-            raise _malformed(f"have a list of addresses in cluster.{job}", found)
+            raise _make_error(f"have a list of addresses in cluster.{job}", found)
         addresses += found
     for address in addresses:
         if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
-            raise _malformed("have addresses host:port in cluster", address)
+            raise _make_error("have addresses host:port in cluster", address)
     if len(set(addresses)) < len(addresses):
-        raise _malformed("have each address once", addresses)
+        raise _make_error("list each address once", addresses)
     if len(jobs.get("chief", [])) > 1:
-        raise _malformed("have one chief at most", jobs["chief"])
+        raise _make_error("have at most one chief", jobs["chief"])
     task = _get(content, "task", dict, text)
     job, index = task.get("type"), task.get("index")
     if job not in firsts or not jobs.get(job):
-        raise _malformed("have a job of its cluster as task.type", job)
+        raise _make_error("have a job of its cluster as task.type", job)
     if type(index) is not int or not 0 <= index < len(jobs[job]):
-        raise _malformed(f"have an index of cluster.{job}, from 0 on, as task.index", index)
+        raise _make_error(
+            f"have a valid index into cluster.{job}, counted from 0, as task.index", index
+        )
     return Cluster(tuple(addresses), firsts[job] + index)
 
 
 def _get(content: Any, key: str, kind: type, text: str | None) -> Any:
     value = content.get(key) if isinstance(content, dict) else None
     if not isinstance(value, kind):
-        raise _malformed(f"have an object {key}", text)
+        raise _make_error(f"have an object {key}", text)
     return value
 
 
-def _malformed(rule: str, received: object) -> TfbnoodError:
+def _make_error(rule: str, received: object) -> TfbnoodError:
     return TfbnoodError(f"TF_CONFIG must {rule}, e.g. {_EXAMPLE}. Received: {str(received)[:200]}")

@@ -1,4 +1,4 @@
-"""Images one element at a time: what a data set, a generator or a list yields, as arrays with a batch axis.
+"""Images one element at a time: arrays with a batch axis from a data set, a generator or a list.
 
 An element is an image or a batch of images. Nothing here looks at the pixels; `as_images` does.
 """
@@ -18,13 +18,13 @@ _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by the number of channels
 
 
 def is_picture(value: Any) -> bool:
-    """Whether it is an image of Pillow's; without importing Pillow."""
+    """Whether it is a Pillow image; without importing Pillow."""
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(value, pillow.Image)
 
 
 def is_stream(images: Any) -> bool:
-    """Whether images come one after the other, as from a `tf.data.Dataset` or a generator, and not as one array."""
+    """Whether images come one by one, as from a `tf.data.Dataset` or a generator, rather than as one array."""
     whole = (list, tuple, str, bytes, Mapping)
     return (
         isinstance(images, Iterable)
@@ -35,7 +35,7 @@ def is_stream(images: Any) -> bool:
 
 
 def count_elements(images: Any) -> int | None:
-    """How many elements a stream has, if it says so."""
+    """The number of elements of a stream, if known."""
     if hasattr(images, "cardinality"):
         count = int(images.cardinality())
         return count if count >= 0 else None
@@ -43,16 +43,18 @@ def count_elements(images: Any) -> int | None:
 
 
 def elements(images: Any, name: str) -> Iterator[np.ndarray]:
-    """The elements of a stream as arrays `[m, height, width, channels]` of whatever type, all of one shape but for m.
+    """The elements of a stream as arrays `[m, height, width, channels]` of any type; the shapes differ only in m.
 
-    Of a tuple, such as (images, labels), the first entry is taken.
+    From a tuple such as (images, labels), the first entry is used.
 
     Raises:
-        DataError: an element is not an image, has another shape than the first, or there is no end to them.
+        DataError: if an element is not an image or differs in shape from the first, or if the stream is infinite.
     """
-    if hasattr(images, "cardinality") and int(images.cardinality()) == -1:  # tf.data's code for it
+    if (
+        hasattr(images, "cardinality") and int(images.cardinality()) == -1
+    ):  # tf.data's code for infinite
         raise DataError(
-            f"{name} must come to an end; take(n) of a tf.data.Dataset takes its first n elements. "
+            f"{name} must be finite; take(n) limits a tf.data.Dataset to its first n elements. "
             "Received: a tf.data.Dataset that repeats forever"
         )
     iterator = images.as_numpy_iterator() if hasattr(images, "as_numpy_iterator") else images
@@ -70,7 +72,7 @@ def elements(images: Any, name: str) -> Iterator[np.ndarray]:
 
 
 def stack_pictures(pictures: Iterable[Any], name: str) -> np.ndarray:
-    """Pillow's images, or arrays `[height, width, channels]`, of one size and mode as one array."""
+    """Joins Pillow images or arrays `[height, width, channels]` of one size and mode into one array."""
     indexed = zip(itertools.count(), pictures)
     arrays = [
         _pixels(one, f"{name}[{index}]") if is_picture(one) else np.asarray(one)
@@ -80,8 +82,8 @@ def stack_pictures(pictures: Iterable[Any], name: str) -> np.ndarray:
     for index, array in enumerate(arrays):
         if array.shape != first:
             raise DataError(
-                f"{name} must all have one size and mode: image.resize((width, height)) and image.convert(mode) change "
-                f"them. Received: shape={first} for {name}[0], shape={array.shape} for {name}[{index}]"
+                f"{name} must all have one size and mode: use image.resize((width, height)) and image.convert(mode). "
+                f"Received: shape={first} for {name}[0], shape={array.shape} for {name}[{index}]"
             )
     return np.stack(arrays)
 
@@ -91,8 +93,8 @@ def _as_batch(element: Any, where: str, name: str) -> np.ndarray:
         element = element[0]
     if isinstance(element, Mapping):
         raise DataError(
-            f"{name} must yield images, or (images, labels); dataset.map(lambda row: row[key]) takes them out of a "
-            f"dict. Received: a dict with {', '.join(map(str, list(element)[:5]))} for {where}"
+            f"{name} must yield images, or (images, labels); for dicts, use dataset.map(lambda row: row[key]). "
+            f"Received: a dict with {', '.join(map(str, list(element)[:5]))} for {where}"
         )
     if is_picture(element):
         return _pixels(element, where)[None]
@@ -102,7 +104,7 @@ def _as_batch(element: Any, where: str, name: str) -> np.ndarray:
         array = np.asarray(element)
     except ValueError:
         raise DataError(
-            f"{name} must yield images of one shape. Received: {where} that does not stack to an array"
+            f"{name} must yield images of one shape. Received: {where} that does not stack into an array"
         ) from None
     if array.ndim not in (3, 4):
         raise DataError(
@@ -113,10 +115,10 @@ def _as_batch(element: Any, where: str, name: str) -> np.ndarray:
 
 
 def _pixels(picture: Any, where: str) -> np.ndarray:
-    """The pixels of one of Pillow's images, `[height, width, channels]`."""
+    """The pixels of a Pillow image, `[height, width, channels]`."""
     if picture.mode not in _MODES.values():
         raise DataError(
-            f'{where} must be grey or in colour: convert("L") or convert("RGB") makes it so. '
+            f'{where} must be grey or RGB: use convert("L") or convert("RGB"). '
             f"Received: mode={picture.mode!r}"
         )
     pixels = np.asarray(picture)

@@ -1,7 +1,7 @@
-"""Files and folders that are either whole or not there: written beside their place, then renamed into it.
+"""Files and folders that are either complete or absent: written next to their place, then renamed into it.
 
-What is being written lies in a hidden folder `.partial-…-NAME` beside its place, together with a lock file. One whose
-lock nobody holds was left by a kill; the next writer of NAME removes it.
+Unfinished content lies in a hidden folder `.partial-…-NAME` beside its place, together with a lock file. If nobody
+holds the lock, the writer was killed; the next writer of NAME removes the folder.
 """
 
 import contextlib
@@ -36,24 +36,24 @@ __all__ = [
 
 _PARTIAL = ".partial-"
 _LOCK, _OLD = "lock", "old"  # in a `.partial-…` folder
-# What a rename onto a folder with files answers.
+# The errors of a rename onto a folder with files.
 _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST}
 _SYSTEM_ERRORS = tuple(os.strerror(code) for code in errno.errorcode)
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike) -> Iterator[None]:
-    """Turns what the system refuses in a block (no room, no permission, …) into a `TfbnoodError` of one line."""
+    """Turns system errors in a block (no space, no permission, …) into a `TfbnoodError` of one line."""
     try:
         yield
     except Exception as error:
-        reason = _system_reason(error)
+        reason = _shorten_reason(error)
         if reason is None:
             raise
         raise TfbnoodError(f"{path} cannot be written ({reason})") from error
 
 
-def _system_reason(error: Exception) -> str | None:
+def _shorten_reason(error: Exception) -> str | None:
     text = str(error)
     if isinstance(error, OSError):
         # Libraries such as h5py put a paragraph into an OSError.
@@ -65,29 +65,29 @@ def _system_reason(error: Exception) -> str | None:
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a temporary path of the same name; on success it replaces `path`, on an error it is removed.
+    """Yields a temporary path of the same name; on success it replaces `path`, on an error it is removed.
 
     Raises:
-        TfbnoodError: there is no room, no permission or the like.
+        TfbnoodError: if the system refuses, e.g. for lack of space or permission.
     """
     path = pathlib.Path(path)
-    with writing(path), _staged(path) as temporary:
+    with writing(path), _stage(path) as temporary:
         yield temporary
         os.replace(temporary, path)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a new folder; on success it replaces the folder `path`, on an error it is removed.
+    """Yields a new folder; on success it replaces the folder `path`, on an error it is removed.
 
-    A folder that is not empty takes two renames to replace. A kill between them leaves the old one where
-    `restore_folder` and the next `atomic_folder` find it and put it back.
+    Replacing a folder that is not empty takes two renames. After a kill between them, `restore_folder` or the next
+    `atomic_folder` finds the old folder and puts it back.
 
     Raises:
-        TfbnoodError: there is no room, no permission or the like.
+        TfbnoodError: if the system refuses, e.g. for lack of space or permission.
     """
     path = pathlib.Path(os.path.abspath(path))  # "." has no name
-    with writing(path), _staged(path) as temporary:
+    with writing(path), _stage(path) as temporary:
         temporary.mkdir()
         yield temporary
         _replace_folder(temporary, path)
@@ -104,18 +104,20 @@ def _replace_folder(temporary: pathlib.Path, path: pathlib.Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
             return
         except OSError as error:
-            # By the error, not by a look: a third writer may have taken the folder away again.
+            # Decided by the error, not by a look: a third writer may have removed the folder again.
             if error.errno not in _OCCUPIED and not path.exists():
                 raise
-            # Another process has put its folder there in between: replace that one.
+            # Another process has put its folder there meanwhile: replace that one.
             shutil.rmtree(old, ignore_errors=True)
 
 
 def restore_folder(path: str | os.PathLike) -> None:
-    """Puts the folder `path` back if a kill came between the two renames of `atomic_folder`."""
+    """Puts the folder `path` back after a kill between the two renames of `atomic_folder`."""
     path = pathlib.Path(os.path.abspath(path))
     for _ in range(50):
-        taken = [] if path.exists() else [one for one in _partials(path) if (one / _OLD).exists()]
+        taken = (
+            [] if path.exists() else [one for one in _list_partials(path) if (one / _OLD).exists()]
+        )
         if not taken:
             return
         for partial in taken:
@@ -126,18 +128,18 @@ def restore_folder(path: str | os.PathLike) -> None:
 
 @contextlib.contextmanager
 def staging_folder(base: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a new folder inside `base`, under a name that no server loads, for `publish_version`.
+    """Yields a new folder inside `base`, under a name that no server loads, for `publish_version`.
 
     Raises:
-        TfbnoodError: there is no room, no permission or the like.
+        TfbnoodError: if the system refuses, e.g. for lack of space or permission.
     """
     base = pathlib.Path(base)
-    with writing(base), _staged(base / "version") as temporary:
+    with writing(base), _stage(base / "version") as temporary:
         yield temporary
 
 
 def publish_version(folder: pathlib.Path, base: str | os.PathLike) -> pathlib.Path:
-    """Renames a folder to `BASE/<next integer>` and returns that; of two processes at once both get a number."""
+    """Renames a folder to `BASE/<next integer>` and returns that; concurrent processes get different numbers."""
     while True:
         version = pathlib.Path(base) / str(next_version(base))
         try:
@@ -175,13 +177,13 @@ def _numbered(base: str | os.PathLike) -> dict[int, pathlib.Path]:
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
-    """Removes what killed writers have left in a folder or below, and nothing that is being written."""
+    """Removes what killed writers left in a folder or below, but nothing that is being written."""
     for partial in list(pathlib.Path(folder).rglob(f"{_PARTIAL}*")):
         _settle_leftover(partial)
 
 
 def write_json(path: str | os.PathLike, content: Any, *, compact: bool = False) -> None:
-    """Writes JSON, atomically; readable, or `compact` where there are thousands of numbers."""
+    """Writes JSON atomically; indented, or `compact` for thousands of numbers."""
     text = json.dumps(content, indent=None if compact else 2, ensure_ascii=False)
     with atomic_path(path) as temporary:
         temporary.write_text(text + "\n", "utf-8")
@@ -197,26 +199,26 @@ def file_sha256(path: str | os.PathLike) -> str:
 
 
 @contextlib.contextmanager
-def _staged(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A path of the same name in a hidden folder beside it, which is removed in the end."""
+def _stage(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a path of the same name in a hidden folder beside it, which is removed at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for partial in _partials(path):
+    for partial in _list_partials(path):
         _settle_leftover(partial)
     with contextlib.ExitStack() as stack:
         while True:
-            # The name stays: Keras and NumPy choose the format by its suffix.
+            # The same name, since Keras and NumPy choose the format by its suffix.
             name = tempfile.mkdtemp(prefix=_PARTIAL, suffix=f"-{path.name}", dir=path.parent)
             partial = pathlib.Path(name)
             stack.callback(shutil.rmtree, partial, ignore_errors=True)
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 stack.enter_context(lock(partial / _LOCK, optional=True))
                 break
-            # Another writer took it for a leftover before it was locked: make a new one.
+            # Another writer took it for a leftover before we locked it: make a new one.
         stack.callback(_settle, partial)  # while it is locked
         yield partial / path.name
 
 
-def _partials(path: pathlib.Path) -> list[pathlib.Path]:
+def _list_partials(path: pathlib.Path) -> list[pathlib.Path]:
     """The `.partial-…` folders of a place."""
     return [one for one in path.parent.glob(f"{_PARTIAL}*") if _place(one) == path]
 
@@ -229,13 +231,13 @@ def _settle_leftover(partial: pathlib.Path) -> None:
     if not partial.is_dir():
         partial.unlink(missing_ok=True)  # left by version 0.1.0
         return
-    # Held: it is being written. Refused: it is not ours.
+    # Locked: it is being written. No permission: it is not ours.
     with contextlib.suppress(OSError), lock(partial / _LOCK):
         _settle(partial)
 
 
 def _settle(partial: pathlib.Path) -> None:
-    """Puts the old folder back where nothing has replaced it, and removes the rest."""
+    """Puts the old folder back if nothing has replaced it, and removes the rest."""
     place = _place(partial)
     if (partial / _OLD).exists() and not place.exists():
         try:

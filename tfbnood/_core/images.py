@@ -1,4 +1,4 @@
-"""The border of the package: whatever a user calls images becomes one checked uint8 array here.
+"""The border of the package: turns whatever a user passes as images into one checked uint8 array.
 
 Inside, code trusts what `as_images` returned: uint8, `[n, height, width, channels]`, n > 0, values 0–255.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Images: TypeAlias = (
         np.ndarray | tf.Tensor | tf.data.Dataset | Sequence[Image] | Iterable[Image | tuple]
     )
-    """What every public function takes for images: values in 0–255, all images of one shape, 1 or 3 channels.
+    """What every public function accepts as images: values in 0–255, all images of one shape, 1 or 3 channels.
 
     - an array or tensor `[n, height, width, channels]`;
-    - a list of arrays `[height, width, channels]` or of Pillow's images in mode L or RGB;
-    - a `tf.data.Dataset`, a generator or another iterable of such images, of batches of them, or of tuples that begin
-      with one or the other, as in (images, labels).
+    - a list of arrays `[height, width, channels]` or of Pillow images in mode L or RGB;
+    - a `tf.data.Dataset`, a generator or another iterable of such images, of batches of them, or of tuples that start
+      with either, such as (images, labels).
     """
 
 __all__ = ["as_images"]
@@ -35,18 +35,18 @@ def as_images(
 ) -> np.ndarray:
     """Checks images and returns them as uint8 `[n, height, width, channels]`.
 
-    Floats and wider integers are accepted when they lie in 0–255; fractions are rounded, since the
-    likelihoods are those of the discrete image.
+    Floats and wider integers are accepted if they lie in 0–255; fractions are rounded, since likelihoods are
+    defined for discrete images.
 
-    An image whose largest value is above 0 and at most 1 counts as one in 0–1 and is refused, whatever its type and
-    the images around it. This is the rule of an exported detector as well. It also refuses a real image that is black
-    up to one grey level; leave such images out, or make them black.
+    An image whose largest value is above 0 and at most 1 is taken for one in 0–1 and refused, whatever its type and
+    the other images. An exported detector follows the same rule. The rule also refuses an image that is black up to
+    one grey level; leave such images out, or make them black.
 
     Args:
         images: an array or tensor of shape `[n, height, width, channels]`, values in 0–255; a list of arrays or of
-            Pillow's images; or a `tf.data.Dataset` or generator, which is read into memory as a whole. `as_chunks`
-            is for those that do not fit.
-        image_shape: the `(height, width, channels)` that is required. Defaults to any with 1 or 3 channels.
+            Pillow images; or a `tf.data.Dataset` or generator, which is read into memory as a whole. For those that do
+            not fit, use `as_chunks`.
+        image_shape: the required `(height, width, channels)`. Defaults to any with 1 or 3 channels.
         name: what to call the argument in an error.
 
     Raises:
@@ -56,7 +56,7 @@ def as_images(
         >>> as_images(np.zeros((2, 8, 8, 1)), (8, 8, 1)).dtype
         dtype('uint8')
     """
-    array = _as_array(images, name)
+    array = _to_array(images, name)
     _check_dtype(array, name)
     _check_shape(array, image_shape, name)
     _check_range(array, name)
@@ -65,13 +65,15 @@ def as_images(
     return np.rint(array).astype(np.uint8)
 
 
-def _as_array(images: Any, name: str) -> np.ndarray:
+def _to_array(images: Any, name: str) -> np.ndarray:
     if is_picture(images):
         raise DataError(
-            f"{name} must be a list of images; a single one is written [image]. Received: an image of Pillow's"
+            f"{name} must be a list of images; write a single one as [image]. Received: a Pillow image"
         )
     if is_stream(images):
-        found = [np.array(one) for one in elements(images, name)]  # A source may fill one again.
+        found = [
+            np.array(one) for one in elements(images, name)
+        ]  # Copied: a source may reuse its array.
         if not found:
             raise DataError(f"{name} must hold at least one image. Received: an empty stream")
         return np.concatenate(found)
@@ -82,7 +84,7 @@ def _as_array(images: Any, name: str) -> np.ndarray:
     except ValueError as error:  # a list of images of several sizes
         raise DataError(
             f"{name} must all have one shape. Received: a {type(images).__name__} that does not "
-            "stack to an array"
+            "stack into an array"
         ) from error
 
 
@@ -128,7 +130,7 @@ def _check_range(array: np.ndarray, name: str) -> None:
     low, high = array.min(), array.max()
     if low < 0 or high > 255:
         raise DataError(f"{name} must lie in 0–255. Received: values from {low} to {high}")
-    # Images that are black up to one grey level are rare; images in 0–1, also cast to integers, are common.
+    # Images that are black up to one grey level are rare; images in 0–1, even cast to integers, are common.
     largest = array.reshape(len(array), -1).max(axis=1)
     bad = np.flatnonzero((largest > 0) & (largest <= 1))
     if len(bad):

@@ -1,4 +1,4 @@
-"""A lock file that the operating system releases when its holder ends, however it ends."""
+"""A lock file that the operating system releases when its holder ends, whatever the cause."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ else:
 
 __all__ = ["lock"]
 
-# What network file systems without locks answer.
+# The errors of network file systems without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
@@ -24,19 +24,19 @@ def lock(path: str | os.PathLike, *, optional: bool = False) -> Iterator[None]:
     """Holds the lock file `path` in a block and removes it afterwards; threads exclude each other too.
 
     Args:
-        path: the file; its folder must be there.
-        optional: continue with a warning where the file system has no locks.
+        path: the file; its folder must exist.
+        optional: continue with a warning if the file system has no locks.
 
     Raises:
         BlockingIOError: another process or thread holds it.
-        OSError: the file cannot be made or locked.
+        OSError: the file cannot be created or locked.
     """
     path = pathlib.Path(path)
     descriptor = _open_locked(path, optional)
     try:
         yield
     finally:
-        # Removed before it is released, so that nobody locks a file that is about to go. Windows removes no open file.
+        # Removed before it is released, so that nobody locks a file that is about to go. Windows removes no open files.
         if sys.platform == "win32":
             os.close(descriptor)
         with contextlib.suppress(OSError):
@@ -50,13 +50,13 @@ def _open_locked(path: pathlib.Path, optional: bool) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             _lock(descriptor)
-            # Its last holder may have removed the file between our opening it and locking it.
+            # Its last holder may have removed the file after we opened it and before we locked it.
             if os.fstat(descriptor).st_nlink > 0:
                 return descriptor
         except OSError as error:
             if optional and error.errno in _UNSUPPORTED:
                 warnings.warn(
-                    f"the file system of {path.parent} has no locks: let no two processes write there",
+                    f"the file system of {path.parent} has no locks: do not write there from two processes",
                     stacklevel=2,
                 )
                 return descriptor

@@ -1,6 +1,6 @@
-"""The number formats that a model's networks can be trained in, and which of them the processor computes with.
+"""The number formats that networks can be trained in, and which of them the processor supports.
 
-Without TensorFlow, so that the shell knows them at once.
+Without TensorFlow, so that the command line starts quickly.
 """
 
 import functools
@@ -10,12 +10,12 @@ from tfbnood.errors import TfbnoodError
 __all__ = ["PRECISIONS", "check_precision", "has_bfloat16", "warn_of_precision"]
 
 PRECISIONS = ("float32", "mixed_bfloat16")
-# What /proc/cpuinfo calls the instructions that multiply bfloat16 numbers.
+# The names in /proc/cpuinfo for instructions that multiply bfloat16 numbers.
 _FLAGS = frozenset({"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"})
 
 
 def check_precision(precision: str, *, argument: str = "precision") -> str:
-    """Returns a known precision.
+    """Checks and returns a precision.
 
     Example:
         >>> check_precision("float32")
@@ -29,7 +29,7 @@ def check_precision(precision: str, *, argument: str = "precision") -> str:
 
 
 def warn_of_precision(precision: str, *, argument: str = "precision") -> str:
-    """Checks a precision, and returns a sentence to warn with where the processor would only imitate it.
+    """Checks a precision, and returns a warning if the processor would only emulate it.
 
     Example:
         >>> warn_of_precision("float32")
@@ -38,14 +38,14 @@ def warn_of_precision(precision: str, *, argument: str = "precision") -> str:
     if check_precision(precision, argument=argument) == "float32" or has_bfloat16():
         return ""
     return (
-        f"{argument} should be float32 here: this processor has no bfloat16 numbers (AVX512_BF16 or AMX), and training "
-        f"steps take longer with them, not shorter. Received: {argument}={precision}"
+        f"{argument} should be float32 here: this processor has no bfloat16 instructions (AVX512_BF16 or AMX), so "
+        f"training would be slower, not faster. Received: {argument}={precision}"
     )
 
 
 @functools.cache
 def has_bfloat16(path: str = "/proc/cpuinfo") -> bool:
-    """True where the processor multiplies bfloat16 numbers itself; elsewhere training in it is slower, not faster."""
+    """Whether the processor multiplies bfloat16 numbers natively; if not, training in bfloat16 is slower."""
     try:
         with open(path) as lines:
             words = (line.split(":", 1) for line in lines if ":" in line)

@@ -1,7 +1,7 @@
 """Model sizes as frozen data.
 
-Without TensorFlow, so that the shell knows them at once. `paper-*` are the paper's, for accelerators; `cpu-*` train
-on two cores; `tiny` is for 8×8 images. `check_size` compares images with the sizes they are meant for.
+Without TensorFlow, so that the command line starts quickly. `paper-*` are the paper's, for accelerators; `cpu-*`
+train on two cores; `tiny` is for 8×8 images. `check_size` compares images with the sizes a preset is meant for.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class VAEConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PixelCNNConfig:
-    """Sizes of a PixelCNN++: `filters`, gated `blocks` a stage, `mixtures` of logistics, `dropout` in training."""
+    """Sizes of a PixelCNN++: `filters`, gated `blocks` per stage, `mixtures` of logistics, `dropout` in training."""
 
     filters: int
     blocks: int
@@ -60,7 +60,7 @@ Config = RealNVPConfig | VAEConfig | PixelCNNConfig
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A configuration and the image shape it was made for."""
+    """A configuration and the image shape it was designed for."""
 
     image_shape: tuple[int, int, int]
     config: Config
@@ -100,7 +100,7 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
                 "paper-grey": Preset(GREY, PixelCNNConfig(filters=80, blocks=5)),
                 "paper-colour": Preset(COLOUR, PixelCNNConfig(filters=80, blocks=5)),
                 "cpu-grey": Preset(GREY, PixelCNNConfig(filters=24, blocks=1)),
-                # Narrow, and trained for an epoch or two: with the paper's dropout of 0.5 it starts more slowly.
+                # Narrow, and trained for an epoch or two: the paper's dropout of 0.5 would slow the start.
                 "cpu-colour": Preset(COLOUR, PixelCNNConfig(filters=32, blocks=1, dropout=0.1)),
                 "tiny": Preset(
                     SMALL, PixelCNNConfig(filters=12, blocks=1, mixtures=5, dropout=0.2)
@@ -122,7 +122,7 @@ SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
         ),
     }
 )
-"""By model, the sizes that are searched, as multiples of the preset's; the others stay as they are."""
+"""By model, the sizes that a search varies, as multiples of the preset's; other sizes stay fixed."""
 
 
 def preset(model: str, name: str) -> Preset:
@@ -133,7 +133,7 @@ def preset(model: str, name: str) -> Preset:
 
 
 def default_preset(height: int, width: int, channels: int) -> str:
-    """The preset for such images that trains on two cores.
+    """The preset that trains such images on two cores.
 
     Example:
         >>> default_preset(32, 32, 3)
@@ -144,7 +144,7 @@ def default_preset(height: int, width: int, channels: int) -> str:
     return "tiny" if max(height, width) <= 16 else "cpu-grey"
 
 
-# In multiples of the pixels a preset is meant for. The first lets 28×28 become 32×32, the second 32×32 become 64×64.
+# In multiples of the preset's pixels. The first allows 32×32 instead of 28×28, the second 64×64 instead of 32×32.
 _WARN_ABOVE, _REFUSE_ABOVE = 1.5, 4.0
 
 
@@ -158,15 +158,15 @@ def check_size(
 ) -> str | None:
     """Compares the pixels of an image, height · width, with those that a preset is meant for.
 
-    Up to 1.5 times as many are fine. More are worth a warning, and more than 4 times as many are refused. The presets
-    `paper-*` refuse nothing: on an accelerator such sizes are reasonable.
+    Up to 1.5 times as many are fine. More cause a warning, and more than 4 times as many are refused. The presets
+    `paper-*` accept any size, which is reasonable on an accelerator.
 
     Args:
         model: `realnvp`, `vae` or `pixelcnn`.
         name: of the preset.
         image_shape: `(height, width, channels)`.
-        argument: what the user gave the images by, for the text.
-        refuse: False warns above 4 times as well.
+        argument: the user's name for the images, for the text.
+        refuse: False only warns, even above 4 times.
 
     Returns:
         The text of a warning, or None.
@@ -185,7 +185,7 @@ def check_size(
         return None
     height, width, _ = _meant_for(model, name)
     size = f"the {height}×{width} pixels that the preset {name} is meant for"
-    # Seconds of CPU per step of 64 images with cpu-colour at 32, 48 and 64 pixels a side: realnvp 0.63, 1.38, 2.40; vae
+    # CPU seconds per step of 64 images with cpu-colour at sides of 32, 48 and 64 pixels: realnvp 0.63, 1.38, 2.40; vae
     # 0.99, 2.23, 3.97 (96: 9.07); pixelcnn 1.84, 4.09, 7.27. All three are proportional to the pixels, within 10 %.
     cost = f"a training step takes about {round(times, 1):g} times as long"
     cure = (
@@ -216,7 +216,7 @@ def _times_the_pixels(model: str, name: str, image_shape: tuple[int, int, int]) 
 
 
 def _meant_for(model: str, name: str) -> tuple[int, int, int]:
-    # `tiny` was made for 8×8, but a step at 28×28 takes a second of CPU at most: there is nothing to warn of.
+    # `tiny` was designed for 8×8, but a step at 28×28 takes at most a CPU second: no reason to warn.
     return max(preset(model, name).image_shape, GREY, key=_pixels)
 
 

@@ -1,7 +1,7 @@
-"""Progress bars: whether one is shown is decided where work begins, and holds for all that is called from there.
+"""Progress bars. The outermost call decides whether bars are shown, for everything it calls.
 
-Nobody need ask for one: on a terminal and in a notebook a bar appears for whatever takes longer than two seconds.
-`TQDM_DISABLE=1` in the environment silences all of them, as in other programs that use tqdm.
+By default, on a terminal and in a notebook, a bar appears for anything that takes longer than two seconds.
+`TQDM_DISABLE=1` in the environment disables all bars, as in other programs that use tqdm.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["bar", "showing"]
 
-_PATIENCE = 2.0  # seconds before a bar that nobody asked for
+_PATIENCE = 2.0  # seconds before a bar appears by default
 _shown: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
     "tfbnood_progress", default=None
 )
@@ -22,7 +22,7 @@ _shown: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def showing(progress: bool | None) -> Iterator[None]:
-    """While open, bars are drawn, or not; None leaves it as the caller's caller chose."""
+    """Turns bars on or off in a block; None keeps the setting of the enclosing block."""
     token = _shown.set(_shown.get() if progress is None else progress)
     try:
         yield
@@ -38,14 +38,14 @@ def bar(
     total: int | None = None,
     progress: bool | None = None,
 ) -> Any:
-    """A bar of tqdm's over the items, on a terminal or in a notebook only.
+    """A tqdm bar over the items, only on a terminal or in a notebook.
 
     Args:
-        items: what to go through; without them, call `update` of what is returned.
-        description: stands before the bar.
+        items: what to iterate over; without them, call `update` of the returned bar.
+        description: text before the bar.
         unit: what is counted.
-        total: how many, if the items do not say.
-        progress: True shows it at once, False never. Defaults to what `showing` says, or else to True after two
+        total: number of items, if they have no length.
+        progress: True shows it at once, False never. Defaults to the setting of `showing`, or else to a bar after two
             seconds.
     """
     shown = _shown.get() if progress is None else progress
@@ -62,7 +62,7 @@ def bar(
 
 
 def _tqdm(notebook: bool) -> Any:
-    """The class that draws here: a widget where there are widgets, text elsewhere."""
+    """The class of the bar: a widget if the notebook has widgets, otherwise text."""
     if not notebook:
         from tqdm import tqdm
 
@@ -70,7 +70,7 @@ def _tqdm(notebook: bool) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # A notebook without ipywidgets gets text, and need not hear of it.
+        )  # A notebook without ipywidgets gets text, without a warning.
         from tqdm.auto import tqdm
 
     return tqdm

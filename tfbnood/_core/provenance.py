@@ -1,4 +1,4 @@
-"""What a result file has to say about where its numbers come from."""
+"""What a result file records about the origin of its numbers."""
 
 import hashlib
 import importlib.metadata
@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """The class of the machine: processor, cores, system; nothing that names the machine itself."""
+    """The kind of machine: processor, cores, system; nothing that identifies the machine itself."""
     return {"processor": _processor(), "cores": os.cpu_count() or 1, "system": platform.system()}
 
 

@@ -1,4 +1,4 @@
-"""Keeps TensorFlow's C++ log off a user's terminal; it tells of CUDA and CPU features at every start."""
+"""Keeps TensorFlow's C++ log, which reports CUDA and CPU features at every start, off the terminal."""
 
 import contextlib
 import importlib.abc
@@ -20,7 +20,7 @@ def quiet_tensorflow() -> Iterator[None]:
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
         yield
         return
-    # The level does not reach what is said during the import: https://github.com/tensorflow/tensorflow/issues/100442
+    # The level does not affect messages of the import: https://github.com/tensorflow/tensorflow/issues/100442
     finder = _QuietImport()
     sys.meta_path.insert(0, finder)
     try:
@@ -30,7 +30,7 @@ def quiet_tensorflow() -> Iterator[None]:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Whenever TensorFlow comes to be imported, sieves its C++ log from standard error meanwhile."""
+    """Filters the C++ log from standard error while TensorFlow is being imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":

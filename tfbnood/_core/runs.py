@@ -1,4 +1,4 @@
-"""A folder of long work that resumes after a kill: with its settings, and for one process at a time."""
+"""A folder of long work that resumes after a kill: it keeps the settings and admits one process at a time."""
 
 import contextlib
 import dataclasses
@@ -18,13 +18,13 @@ _LOCK = ".lock"
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """A folder whose JSON file has the settings of the work in it.
+    """A folder with a JSON file that holds the settings of the work.
 
     Attributes:
-        folder: need not be there.
+        folder: need not exist.
         file: name of the JSON file, which the work itself writes.
-        kind: what sentences call the work, e.g. "run".
-        within: the key of the settings in the file; None where they are at the top.
+        kind: what messages call the work, e.g. "run".
+        within: the key of the settings in the file; None if they are at the top level.
     """
 
     folder: pathlib.Path
@@ -36,18 +36,18 @@ class RunFolder:
     def resume(
         self, settings: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Locks the folder and gives what an earlier call wrote, `{}` in a new folder.
+        """Locks the folder and yields what an earlier call wrote, `{}` for a new folder.
 
         Args:
-            settings: all that the results depend on, JSON-safe; those of an earlier call must be equal.
-            defaults: of settings that files of earlier versions lack.
+            settings: everything the results depend on, JSON-safe; must equal those of an earlier call.
+            defaults: values of settings that files of earlier versions lack.
 
         Raises:
-            TfbnoodError: another process works here, the settings differ, the file is damaged or the folder is of
+            TfbnoodError: if another process works here, the settings differ, the file is damaged or the folder holds
                 something else.
         """
         with writing(self.folder):
-            self._check_place()  # before there is a lock file in a folder of something else
+            self._check_place()  # before a lock file appears in an unrelated folder
             made_here = not self.folder.exists()
         try:
             with self.lock():
@@ -55,7 +55,7 @@ class RunFolder:
                 yield self.earlier(settings, defaults=defaults)
         finally:
             if made_here:
-                with contextlib.suppress(OSError):  # unless something was written into it
+                with contextlib.suppress(OSError):  # only if it is still empty
                     self.folder.rmdir()
 
     @contextlib.contextmanager
@@ -78,7 +78,7 @@ class RunFolder:
     def earlier(
         self, settings: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """What an earlier call with the same settings wrote into the file; `{}` where there is none."""
+        """What an earlier call with the same settings wrote into the file; `{}` if there is none."""
         path = self.folder / self.file
         try:
             content = json.loads(path.read_text("utf-8"))
@@ -102,7 +102,7 @@ class RunFolder:
         return content
 
     def damaged(self, reason: object) -> TfbnoodError:
-        """The error for a file that cannot be resumed from."""
+        """The error for a file from which the work cannot resume."""
         return TfbnoodError(
             f"{self.folder / self.file} is not readable ({reason}); remove the folder to start again"
         )
@@ -112,8 +112,8 @@ class RunFolder:
             raise TfbnoodError(f"out must be a folder. Received: {self.folder}, which is a file")
         if not self.folder.exists() or (self.folder / self.file).exists():
             return
-        # A kill may have left some of ours before there was a file.
+        # A killed call may have left temporary folders of ours before it wrote the file.
         if any(not path.name.startswith((".partial-", _LOCK)) for path in self.folder.iterdir()):
             raise TfbnoodError(
-                f"out must be a new or empty folder, or that of an earlier {self.kind}. Received: {self.folder}"
+                f"out must be a new or empty folder, or the folder of an earlier {self.kind}. Received: {self.folder}"
             )

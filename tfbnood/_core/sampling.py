@@ -1,4 +1,4 @@
-"""Random parts of a set of images."""
+"""Random samples of images."""
 
 import numpy as np
 
@@ -20,14 +20,14 @@ def halves(images: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shuffled_halves(images: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Two random halves in random order, so that the first images of each are a random part of it."""
+    """Two random halves in random order, so that the first images of each are a random sample."""
     order = np.random.RandomState(seed).permutation(len(images))
     middle = len(images) // 2
     return images[order[:middle]], images[order[middle:]]
 
 
 def sample_of(reference: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """Takes at most `count` random images: the first ones of a user's file may all be of one class.
+    """Takes at most `count` random images, since the first ones of a user's file may all be of one class.
 
     Example:
         >>> tfbnood.statistics.sample_of(x.train, 5).shape

@@ -1,6 +1,6 @@
 """Where the shipped detectors are: `savedmodels/NAME`, each with a `MANIFEST.json`.
 
-The shell checks names with it, so it needs neither NumPy nor TensorFlow.
+The command line checks names with it, so it imports neither NumPy nor TensorFlow.
 """
 
 import pathlib
@@ -10,7 +10,7 @@ from tfbnood.errors import TfbnoodError
 
 __all__ = ["base", "names"]
 
-# Inside the package where it was installed, and beside it in a checkout.
+# Inside the package if installed, beside it in a checkout.
 PLACES = tuple(pathlib.Path(__file__).resolve().parents[up] / "savedmodels" for up in (1, 2))
 
 
@@ -21,7 +21,7 @@ def names() -> list[str]:
 
 def base(name: str) -> pathlib.Path:
     """The folder of a shipped detector."""
-    # A name from outside must not walk out of the folder.
+    # A user's name must not lead out of the folder.
     if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-]+", name):
         for place in PLACES:
             if (place / name / "MANIFEST.json").is_file():

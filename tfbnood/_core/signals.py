@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to end, for what has to put something in order first."""
+"""Ctrl-C and SIGTERM as a request to stop, for work that has to clean up first."""
 
 import contextlib
 import signal
@@ -11,7 +11,7 @@ __all__ = ["handle_signals"]
 
 @contextlib.contextmanager
 def handle_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handles Ctrl-C and SIGTERM, where signals can be handled: in the main thread.
+    """Handles Ctrl-C and SIGTERM, if called in the main thread, the only one that can.
 
     Example:
         >>> import signal

@@ -1,4 +1,4 @@
-"""The border for images of any number: checked chunks, of which the next is read while one is worked on."""
+"""The border for any number of images: checked chunks, read ahead while the previous one is processed."""
 
 import concurrent.futures
 import itertools
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK", "ImageStream", "as_chunks", "sample_images"]
 
 CHUNK = 64
-"""Images that are held at once, and once more while the next are read."""
+"""Images per chunk in memory; while the next chunk is read, twice as many."""
 
-_MOST_BYTES = 2**30  # of a sample, however many images it may have
+_MOST_BYTES = 2**30  # of a sample, whatever its number of images
 
 
 class ImageStream:
-    """More than one chunk of images, to be read once.
+    """More than one chunk of images; can be read once.
 
-    Inside, code trusts what it yields, as it does what `as_images` returned.
+    Code inside the package trusts its chunks as it trusts the result of `as_images`.
 
     Attributes:
         image_shape: `(height, width, channels)`.
-        about: how many images there are, if the source says; the last batch may have fewer.
+        about: approximate number of images, if the source knows it; the last batch may be smaller.
 
     Example:
         >>> stream = as_chunks(iter(x.test))
@@ -45,17 +45,17 @@ class ImageStream:
 
     def chunks(self, size: int = CHUNK) -> Generator[np.ndarray, None, None]:
         """Checked images, uint8 `[size, height, width, channels]`; the last chunk may be shorter."""
-        return _read_ahead(self._checked if size == CHUNK else _rechunked(self._checked, size))
+        return _read_ahead(self._checked if size == CHUNK else _rechunk(self._checked, size))
 
 
 def as_chunks(
     images: "Images", image_shape: tuple[int, int, int] | None = None, *, name: str = "images"
 ) -> np.ndarray | ImageStream:
-    """Checks images as `as_images` does, without holding those of a data set or a generator all at once.
+    """Checks images as `as_images` does, without holding all of a data set or generator in memory.
 
     Returns:
-        An array where there is one, and where a stream ends within one chunk; an `ImageStream` otherwise, whose first
-        chunk is checked.
+        An array for an array, or for a stream that fits into one chunk; otherwise an `ImageStream` whose first chunk is
+        already checked.
 
     Example:
         >>> as_chunks(iter(x.test[:9]), (8, 8, 1)).shape
@@ -69,7 +69,7 @@ def as_chunks(
         raise DataError(f"{name} must hold at least one image. Received: an empty stream")
     count = count_elements(images)
     about = None if count is None else count * len(batch)
-    chunks = _checked(_rechunked(itertools.chain([batch], batches), CHUNK), image_shape, name)
+    chunks = _check_each(_rechunk(itertools.chain([batch], batches), CHUNK), image_shape, name)
     first = next(chunks)
     return first if len(first) < CHUNK else ImageStream(first, chunks, about)
 
@@ -82,12 +82,12 @@ def sample_images(
     seed: int = 0,
     name: str = "images",
 ) -> np.ndarray:
-    """Images as one checked array: arrays as they are, of a stream a random sample that is read in constant memory.
+    """One checked array: an array as it is, or a random sample of a stream, read in constant memory.
 
     Args:
         images: as for `as_chunks`.
-        image_shape: the one that is required. Defaults to any with 1 or 3 channels.
-        most: images of a stream to keep, and no more than 1 GB of them. A shorter stream is kept whole, in its order.
+        image_shape: the required one. Defaults to any with 1 or 3 channels.
+        most: images of a stream to keep, at most 1 GB. A shorter stream is kept whole, in its order.
         seed: of the sample.
         name: what to call the argument in an error.
 
@@ -102,12 +102,12 @@ def sample_images(
         return found
     most = max(1, min(most, _MOST_BYTES // int(np.prod(found.image_shape))))
     random = np.random.RandomState(seed)
-    kept = np.empty((most, *found.image_shape), np.uint8)  # Takes memory only as it is filled.
+    kept = np.empty((most, *found.image_shape), np.uint8)  # Memory is used only as rows are filled.
     seen = 0
     total = None if found.about is None else -(-found.about // CHUNK)
     for chunk in bar(found.chunks(), f"reading {name}", total=total):
         rows = np.arange(seen, seen + len(chunk))
-        # Row i stays with probability most / (i + 1), in a random place: then all rows so far are as likely.
+        # Row i stays with probability most / (i + 1), in a random place: then all rows so far are equally likely.
         places = np.where(rows < most, rows, random.randint(0, rows + 1))
         for image, place in zip(chunk, places, strict=True):
             if place < most:
@@ -116,7 +116,7 @@ def sample_images(
     return kept[:seen]
 
 
-def _checked(
+def _check_each(
     chunks: Iterable[np.ndarray], image_shape: tuple[int, int, int] | None, name: str
 ) -> Iterator[np.ndarray]:
     start = 0
@@ -126,8 +126,8 @@ def _checked(
         start = stop
 
 
-def _rechunked(batches: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """Batches of any sizes as copies of one size: a source may fill the same array again and again."""
+def _rechunk(batches: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Copies batches of any size into batches of one size. Copies, since a source may reuse its array."""
     parts: list[np.ndarray] = []
     count = 0
     for batch in batches:
@@ -142,7 +142,7 @@ def _rechunked(batches: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]
 
 
 def _read_ahead(items: Iterator[np.ndarray]) -> Generator[np.ndarray, None, None]:
-    """The same items, each read in a second thread while the one before is used."""
+    """The same items; a second thread reads the next one while the caller uses the current one."""
     pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tfbnood-read")
     try:
         coming = pool.submit(next, items, None)
@@ -150,5 +150,5 @@ def _read_ahead(items: Iterator[np.ndarray]) -> Generator[np.ndarray, None, None
             coming = pool.submit(next, items, None)
             yield item
     finally:
-        # Without waiting: a source that hangs must not hold up the error that ends the reading.
+        # Without waiting: a source that hangs must not delay the error that ended the reading.
         pool.shutdown(wait=False, cancel_futures=True)

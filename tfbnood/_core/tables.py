@@ -8,7 +8,7 @@ Table = list[list[str]]
 
 
 def as_markdown(table: Table) -> str:
-    """A pipe table; the first column is set left, the others right."""
+    """A pipe table; the first column is left-aligned, the others right-aligned."""
     rule = ["---"] + ["---:"] * (len(table[0]) - 1)
     lines = ([cell.replace("|", "\\|") for cell in line] for line in (table[0], rule, *table[1:]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -25,7 +25,7 @@ def as_html(table: Table) -> str:
 
 
 def aligned(table: Table) -> str:
-    """Columns for a terminal; the first is set left, the others right. What a line has beyond them is put behind it."""
+    """Columns for a terminal: the first left-aligned, the others right-aligned; further cells follow unpadded."""
     count = len(table[0])
     widths = [max(len(line[index]) for line in table) for index in range(count)]
     lines = []

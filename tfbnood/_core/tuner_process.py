@@ -1,4 +1,4 @@
-"""A process among those that search together, as keras-tuner's variables name it; read without TensorFlow."""
+"""One of the processes of a joint search, as keras-tuner's variables name it; read without TensorFlow."""
 
 import dataclasses
 import re
@@ -14,10 +14,10 @@ _EXAMPLE = f"{_ID}=chief (on others tuner0, tuner1, …) {_IP}=10.0.0.1 {_PORT}=
 
 @dataclasses.dataclass(frozen=True)
 class TunerProcess:
-    """The chief, which says what to try and writes the files, or a worker, which runs trials.
+    """The chief, which hands out trials and writes the files, or a worker, which runs trials.
 
     Attributes:
-        tuner_id: its name; keras-tuner takes one with "chief" in it for the chief's.
+        tuner_id: its name; keras-tuner recognises the chief by "chief" in its name.
         address: `host:port` of the chief.
     """
 
@@ -31,10 +31,10 @@ class TunerProcess:
 
 
 def read_tuner_process(variables: Mapping[str, str]) -> TunerProcess | None:
-    """Reads keras-tuner's variables; None where a search is for one process.
+    """Reads keras-tuner's variables; None for a search in one process.
 
     Raises:
-        TfbnoodError: some of them are missing or malformed.
+        TfbnoodError: if some of them are missing or malformed.
 
     Example:
         >>> names = ("TUNER_ID", "ORACLE_IP", "ORACLE_PORT")
@@ -51,7 +51,9 @@ def read_tuner_process(variables: Mapping[str, str]) -> TunerProcess | None:
             f"{missing[0]} must be set with the others, e.g. {_EXAMPLE}. Received: none"
         )
     if not re.fullmatch(r"[\w.-]+", given[_ID]):
-        raise TfbnoodError(f"{_ID} must be of letters, digits, . _ and -. Received: {given[_ID]}")
+        raise TfbnoodError(
+            f"{_ID} must consist of letters, digits, . _ and -. Received: {given[_ID]}"
+        )
     if not given[_PORT].isdecimal() or not 0 < int(given[_PORT]) < 65536:
         raise TfbnoodError(f"{_PORT} must be a port, 1 to 65535. Received: {given[_PORT]}")
     return TunerProcess(given[_ID], f"{given[_IP]}:{given[_PORT]}")
