@@ -185,7 +185,9 @@ def test_images_of_a_detection_may_be_given(found, mixed):
     pictures = thumbnails(clear.to_html(mixed, most=2))
     best = clear.rows[np.argsort(-clear.score, kind="stable")[:2]]
     np.testing.assert_array_equal(pictures, mixed[best, ..., 0])
-    with pytest.raises(DataError, match=r"images must be all those that predict\(\) was given"):
+    with pytest.raises(
+        DataError, match=r"images must be all images that were passed to predict\(\)"
+    ):
         found.to_html(mixed[:3])
 
 

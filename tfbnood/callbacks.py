@@ -26,34 +26,34 @@ __all__ = ["OodEvaluation"]
 
 
 class OodEvaluation(keras.callbacks.Callback):
-    """Puts `ood_auroc_<set>` into Keras' logs, so that one sees whether a longer training detects better.
+    """Adds `ood_auroc_<set>` to Keras' logs, to show whether longer training improves detection.
 
-    Inliers are scored as one pool and every set of outliers as another, the paper's protocol. The history has the
-    values, and so do callbacks that come after this one in the list: TensorBoard, EarlyStopping, ModelCheckpoint.
-    Epochs in between repeat the last value, which EarlyStopping counts as no progress: choose its patience in
-    multiples of `every`. No variable and no random stream of the training is touched.
+    Following the paper's protocol, inliers are scored as one pool and every set of outliers as another. The values
+    are in the history and reach callbacks later in the list: TensorBoard, EarlyStopping, ModelCheckpoint. Epochs
+    without an evaluation repeat the last value, which EarlyStopping counts as no progress: choose its patience as a
+    multiple of `every`. The training's variables and random streams are not touched.
 
-    The model may be any Keras network, such as a classifier, which takes images in 0–255; see `Detector`.
+    The model may be any Keras network that takes images in 0–255, such as a classifier; see `Detector`.
 
-    Cost: every evaluation fits the statistic to the present weights. With "auto" that compiles the model anew, as the
-    first evaluation of a detector does, and runs it over up to 11,000 reference images, then over the sets. On
-    large models raise `every`, pass fewer reference images, or choose `"bn_delta"`, which is compiled once per training
-    and runs over the sets alone; it detects outliers that come together, not single ones in a stream.
+    Cost: every evaluation fits the statistic to the current weights. With "auto" that compiles the model again, as
+    the first use of a detector does, and runs it over up to 11,000 reference images and over the sets. For large
+    models raise `every`, pass fewer reference images, or choose `"bn_delta"`, which is compiled once per training
+    and runs over the sets only; it detects outliers that come together, not single ones in a stream.
 
     Args:
         inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255. All are scored, up to `n`.
         outliers: out-of-distribution images by name.
         reference: in-distribution images to fit the statistic to, such as the training images; not the inliers, which
             would then score too low.
-        every: epochs from one evaluation to the next; the first epoch always has one. Defaults to 1.
-        statistic: a name or a `Statistic`. Defaults to "auto", as for a `Detector`, here without the networks of
-            `pretext`, which every evaluation would train again: `ensemble` with `pretext=False`.
-        n: images of a set, at most; chosen at random. Defaults to 256.
+        every: epochs between evaluations; the first epoch always has one. Defaults to 1.
+        statistic: a name or a `Statistic`. Defaults to "auto", which here means `ensemble` with `pretext=False`: every
+            evaluation would train the networks of `pretext` again.
+        n: maximum number of images per set, chosen at random. Defaults to 256.
         seed: of the random choices.
 
     Raises:
-        DataError: images, their shapes or a number are not as they should be.
-        StatisticError: no statistic has that name; at the start of the training, the statistic cannot use the model.
+        DataError: if images, their shapes or a number are invalid.
+        StatisticError: if no statistic has that name, or, when training starts, if the statistic cannot use the model.
 
     Example:
         >>> import keras
@@ -105,7 +105,7 @@ class OodEvaluation(keras.callbacks.Callback):
             self.statistic._check_model(as_model(self.model, self.inliers.shape[1:]))
         except StatisticError as error:
             raise StatisticError(
-                f"statistic must be one that can use the model in training. "
+                f"statistic must be one that can use the model being trained. "
                 f"Received: statistic={self.statistic.name!r} ({error})"
             ) from error
 
@@ -116,36 +116,36 @@ class OodEvaluation(keras.callbacks.Callback):
             logs.update(self._last)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self._fitted = None  # Compiled functions hold the model, and cannot be copied.
+        self._fitted = None  # Compiled functions hold the model and cannot be copied.
 
     def _fit(self) -> Statistic:
-        # No bar: it would cross that of Keras.
+        # No bar: it would disturb that of Keras.
         return copy.copy(self.statistic).fit(self.model, self.reference, progress=False)
 
     def _evaluate(self) -> dict[str, float]:
         try:
-            with np.errstate(invalid="ignore"):  # inf − inf; the statistic says so itself
-                statistic = self._up_to_date()
+            with np.errstate(invalid="ignore"):  # inf − inf; the statistic reports it itself
+                statistic = self._update_statistic()
                 inliers = statistic.score(self.inliers, progress=False)
                 return {
                     f"ood_auroc_{name}": _auroc(inliers, statistic.score(images, progress=False))
                     for name, images in self.outliers.items()
                 }
         except StatisticError as error:
-            # Early weights may give images no finite likelihood: that is no reason to end a training.
+            # Early weights may give infinite likelihoods: no reason to end the training.
             warnings.warn(f"no out-of-distribution AUROC in this epoch: {error}", stacklevel=2)
             return {f"ood_auroc_{name}": float("nan") for name in self.outliers}
 
-    def _up_to_date(self) -> Statistic:
-        """The statistic fitted to the present weights.
+    def _update_statistic(self) -> Statistic:
+        """The statistic fitted to the current weights.
 
-        One that learned nothing from them and reads the present variables is kept: a new one would be traced again in
+        One that learned nothing from them and reads the live variables is kept: a new one would be traced again in
         every epoch.
         """
         if self._fitted is None or self.statistic.needs_model:
             fitted = self._fit()
             frozen = isinstance(fitted, EvidenceStatistic)  # to the weights that it was fitted to
-            if self._fitted is None or frozen or not _same_state(self._fitted, fitted):
+            if self._fitted is None or frozen or not _have_same_state(self._fitted, fitted):
                 self._fitted = fitted
         return self._fitted
 
@@ -155,7 +155,7 @@ def _auroc(inliers: np.ndarray, outliers: np.ndarray) -> float:
     return auroc(is_ood, np.concatenate([inliers, outliers]))
 
 
-def _same_state(one: Statistic, other: Statistic) -> bool:
+def _have_same_state(one: Statistic, other: Statistic) -> bool:
     first, second = one.get_state(), other.get_state()
     return first.keys() == second.keys() and all(
         np.array_equal(first[key], second[key]) for key in first

@@ -1,4 +1,4 @@
-"""What a detector found: of single images, and of a batch as a whole."""
+"""What a detector found: for single images, and for a batch as a whole."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ __all__ = [
     "order_evidence",
 ]
 
-_SHOWN = 24  # thumbnails in a notebook: three lines
+_SHOWN = 24  # thumbnails in a notebook: three rows
 _NAMED = 8  # images of a batch that a sentence names
-_SUSPICIOUS = 0.05  # p-value of a batch up to which it names them
+_SUSPICIOUS = 0.05  # p-value of a batch up to which images are named
 
 
 class ImageResult(NamedTuple):
-    """What was found for one image: a row of a `Detection`."""
+    """The result for one image: a row of a `Detection`."""
 
     row: int
     score: float
@@ -42,10 +42,10 @@ class ImageResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pictures:
-    """A few images with the highest scores, to be looked at; all others need not be kept.
+    """Copies of the few images with the highest scores, for display.
 
     Attributes:
-        rows: `[k]`, where they stood among the images, the most suspicious first.
+        rows: `[k]`, their positions among the images, the most suspicious first.
         scores: `[k]`.
         images: uint8 `[k, height, width, channels]`.
 
@@ -60,28 +60,28 @@ class Pictures:
 
     @classmethod
     def of(cls, images: np.ndarray, scores: np.ndarray, *, start: int = 0) -> "Pictures":
-        """The most suspicious of checked images, of which the first is row `start`."""
+        """Picks the most suspicious of checked images, the first of which is row `start`."""
         best = np.argsort(-scores, kind="stable")[:_SHOWN]
         return cls(start + best, scores[best], images[best])
 
     def merged(self, other: "Pictures") -> "Pictures":
-        """The most suspicious of both; of equal ones those of the first."""
+        """The most suspicious of both; the first set wins ties."""
         scores = np.concatenate([self.scores, other.scores])
         best = np.argsort(-scores, kind="stable")[:_SHOWN]
         rows = np.concatenate([self.rows, other.rows])[best]
         return Pictures(rows, scores[best], np.concatenate([self.images, other.images])[best])
 
     def within(self, rows: np.ndarray) -> "Pictures":
-        """Those that stand in these rows."""
+        """Those in the given rows."""
         chosen = np.isin(self.rows, rows)
         return Pictures(self.rows[chosen], self.scores[chosen], self.images[chosen])
 
 
 class Watch:
-    """Keeps the most suspicious of images that pass by.
+    """Keeps the most suspicious images of a stream.
 
     Attributes:
-        pictures: of all that passed so far; None before the first.
+        pictures: of the images seen so far; None before the first.
     """
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ class Detection:
         is_ood: the decision.
         bits_per_dim: in evaluation mode; None when the detector has no likelihood model.
         statistic: name of the statistic.
-        assumed: what the p-values rest on.
+        assumed: the assumption behind the p-values.
         rule: how p-values became decisions.
-        group_size: size of the calibration requests that were compared with.
-        rows: where each image stood among those that `predict` was given. Defaults to 0, 1, 2, …
-        pictures: copies of the 24 most suspicious images; None when there are none to show.
-        cluster: of each image, whose calibration images it was compared with; None without clusters.
+        group_size: size of the calibration requests used for comparison.
+        rows: position of each image in the input of `predict`. Defaults to 0, 1, 2, …
+        pictures: copies of the 24 most suspicious images; None if there are none to show.
+        cluster: the cluster of each image, whose calibration images it was compared with; None without clusters.
 
     Example:
         >>> found = detector.predict(np.concatenate([x.test[:30], 255 - x.test[:3]]), fpr=0.01)
@@ -176,7 +176,7 @@ class Detection:
     def to_frame(self) -> "pd.DataFrame":
         """A pandas table by `image`, the row: `score`, `p_value`, `is_ood`, and where known `bits_per_dim`, `cluster`.
 
-        pandas must be installed; nothing else needs it.
+        Needs pandas, which nothing else does.
         """
         try:
             import pandas as pd
@@ -193,8 +193,8 @@ class Detection:
         """What a notebook shows: a sentence, and thumbnails of the most suspicious images with their p-values.
 
         Args:
-            images: those that `predict` was given, all of them. Defaults to the copies in `pictures`.
-            most: thumbnails, at most. Defaults to 24, all that `pictures` has.
+            images: all images that were passed to `predict`. Defaults to the copies in `pictures`.
+            most: maximum number of thumbnails. Defaults to 24, all that `pictures` has.
 
         Example:
             >>> found = detector.predict(x.test, fpr=0.05)
@@ -206,7 +206,7 @@ class Detection:
             given = as_images(images)
             if len(given) <= self.rows.max(initial=-1):
                 raise DataError(
-                    "images must be all those that predict() was given. "
+                    "images must be all images that were passed to predict(). "
                     f"Received: {len(given)} images, of which one is row {self.rows.max()}"
                 )
             order = np.argsort(-self.score, kind="stable")[:most]
@@ -223,7 +223,7 @@ class Detection:
         return (
             start
             + gallery(pictures.images[:most], captions, self.is_ood[shown].tolist())
-            + paragraph(f"{len(shown)} of {len(self)} images, {which}; framed ones raise the alarm")
+            + paragraph(f"{len(shown)} of {len(self)} images, {which}; framed ones raise an alarm")
         )
 
     def _repr_html_(self) -> str:
@@ -234,12 +234,12 @@ class Detection:
 
 
 class ImageEvidence(NamedTuple):
-    """What one image of a batch adds to the evidence.
+    """What one image of a batch contributes to the evidence.
 
     Attributes:
-        row: where it stands in the batch.
-        p_value: its own.
-        contribution: what the value of the test would lose if this image were an ordinary one.
+        row: its position in the batch.
+        p_value: its own p-value.
+        contribution: how much smaller the test's value would be if this image were an ordinary one.
     """
 
     row: int
@@ -248,7 +248,7 @@ class ImageEvidence(NamedTuple):
 
 
 def order_evidence(p_values: np.ndarray, contributions: np.ndarray) -> tuple[ImageEvidence, ...]:
-    """The images with a contribution above 0, the largest first; of equal ones the smallest p-value.
+    """The images with a contribution above 0, the largest first; ties are ordered by p-value.
 
     Example:
         >>> order_evidence(np.array([0.5, 0.02, 0.01]), np.array([0.0, 3.0, 3.0]))[0]
@@ -264,16 +264,16 @@ def order_evidence(p_values: np.ndarray, contributions: np.ndarray) -> tuple[Ima
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class BatchTest:
-    """What `Detector.test_batch` found for the whole batch.
+    """The result of `Detector.test_batch` for the whole batch.
 
     Attributes:
         p_value: share of in-distribution batches that would look as strange.
         score: mean score of the images.
         statistic: name of the statistic.
         method: how the scores of the images became one p-value.
-        assumed: what the p-value rests on.
-        group_size: size of the calibration requests that were compared with.
-        evidence: images that speak against the batch, those that carry most first.
+        assumed: the assumption behind the p-value.
+        group_size: size of the calibration requests used for comparison.
+        evidence: images that speak against the batch, those with the largest contribution first.
     """
 
     p_value: float
@@ -287,10 +287,10 @@ class BatchTest:
     def __str__(self) -> str:
         return (
             f"p = {self.p_value:.3g}, the share of in-distribution batches that look as strange, by {self.method} "
-            f"of {self.statistic} ({self.assumed}){self._carried()}"
+            f"of {self.statistic} ({self.assumed}){self._describe_evidence()}"
         )
 
-    def _carried(self) -> str:
+    def _describe_evidence(self) -> str:
         """The rows that carry the evidence, as the end of a sentence."""
         if not self.evidence or self.p_value > _SUSPICIOUS:
             return ""

@@ -1,4 +1,4 @@
-"""Detector = model + statistic + calibration. It only stores and calls: the work is in the modules before it."""
+"""Detector = model + statistic + calibration. It stores and delegates; other modules do the work."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchTest", "Detection", "Detector"]
 
-# Of the changes that a detector tolerates: other draws for the fit than for the calibration, which has 1.
+# Seed of the tolerated changes in the fit; the calibration uses 1, so that the draws differ.
 _CHANGE_SEED = 0
 _ASSUMED = {
     "image": "every image on its own",
@@ -49,33 +49,33 @@ _ASSUMED = {
 class Detector(Estimator):
     """Finds images that do not belong to the distribution of the reference images.
 
-    `images` may be arrays, lists of arrays or of Pillow's images, `tf.data.Dataset`s and generators of images or
-    batches; values in 0–255. Those of data sets and generators are read chunk by chunk, in constant memory, while
-    others are scored. For a statistic of scope "batch" every 64 of them are one request.
+    `images` may be arrays, lists of arrays or of Pillow images, `tf.data.Dataset`s and generators of images or
+    batches; values in 0–255. Data sets and generators are read chunk by chunk, in constant memory, while earlier
+    chunks are scored. For a statistic of scope "batch" every 64 of their images form one request.
 
     Args:
-        model: any Keras network, best one with `BatchNormalization` layers: a classifier or an encoder; a
-            `tfbnood.networks.Network` says more of its size and features. Or any Keras model with
+        model: any Keras network, preferably one with `BatchNormalization` layers: a classifier or an encoder; a
+            `tfbnood.networks.Network` also sets its size and features. Or any Keras model with
             `log_prob(images, training=…)` → nats `[n]` of images in 0–255; a list of them for the statistic `waic`;
             None for the pixel statistics.
-        statistic: a name or a `Statistic`; one that is fitted is used as it is where there is no reference. Defaults to
-            "auto": `ensemble` for single images and streams, and for whole batches a test over its p-values;
-            docs/statistics.md says when to use another.
-        reference: in-distribution images, e.g. the training images; of a data set or generator a random sample of at
-            most 10,000 images and 1 GB. Without them call `fit`.
-        preprocess: for a plain Keras network that does not have it inside: pixels in 0–255, float32 → what it takes,
-            such as `keras.layers.Rescaling(1 / 255)` or `keras.applications.resnet.preprocess_input`.
-        tolerate: names of `tfbnood.data.CHANGES` that are no reason for an alarm, such as `("jpeg", "resize")`. The
-            statistic is fitted to reference images of which half are changed so, and `calibrate` takes the largest
-            p-value over clean and changed images: each kind raises no more alarms than the false-alarm rate allows.
+        statistic: a name or a `Statistic`; a fitted one is used as it is if there is no reference. Defaults to "auto":
+            `ensemble` for single images and streams, and a test of its p-values for whole batches; docs/statistics.md
+            explains when to use another.
+        reference: in-distribution images, e.g. the training images; from a data set or generator, a random sample of at
+            most 10,000 images and 1 GB is used. Without a reference call `fit`.
+        preprocess: for a plain Keras network without built-in preprocessing: a function from float32 pixels in 0–255 to
+            its input, such as `keras.layers.Rescaling(1 / 255)` or `keras.applications.resnet.preprocess_input`.
+        tolerate: names of `tfbnood.data.CHANGES` that must not raise alarms, such as `("jpeg", "resize")`. Half of the
+            reference images are changed in these ways before the statistic is fitted, and `calibrate` takes the largest
+            p-value over clean and changed images: no kind raises more alarms than the false-alarm rate allows.
         progress: show a bar, here and in all methods: True at once, False never. Defaults to a bar after two seconds,
-            on a terminal or in a notebook: "auto" trains small networks of its own, for some minutes on many images.
+            on a terminal or in a notebook: "auto" trains small networks, which takes minutes for many images.
         **config: settings of a statistic given by name, e.g. `r1=0.0`.
 
-    The detector keeps to the weights that the model has now: training it further calls for a new one.
+    The detector keeps the model's current weights; after further training, make a new detector.
 
-    It has the shape of scikit-learn's estimators (`fit`, `score_samples`, `decision_function`, `get_params`) and can
-    end a `Pipeline`. `tfbnood.outlier_detector.OutlierDetector` also has their `predict`, which gives ±1.
+    It follows scikit-learn's estimators (`fit`, `score_samples`, `decision_function`, `get_params`) and can be the
+    last step of a `Pipeline`. `tfbnood.outlier_detector.OutlierDetector` also has their `predict`, which gives ±1.
 
     Attributes:
         tolerate: the changes that raise no more alarms than the rate allows.
@@ -116,19 +116,19 @@ class Detector(Estimator):
         seed: int = 0,
         progress: bool | None = None,
     ) -> "Detector":
-        """Fits the statistic to most of the images, calibrates on the others, and is ready to predict.
+        """Fits the statistic to most of the images and calibrates on the others.
 
-        Of n images a quarter up to 200, or a tenth if that is more, is held out for calibration, at random: 600 images
-        give 150. The default false-alarm rate is then 0.02, and 0.01 from 299 calibration images on. Of a data set or
-        generator a random sample of at most 10,000 images and 1 GB is used.
+        A random quarter of the images, but at most 200, or a tenth if that is more, is held out for calibration: 150 of
+        600. The default false-alarm rate is then 0.02; with 299 or more calibration images it is 0.01. From a data set
+        or generator, a random sample of at most 10,000 images and 1 GB is used.
 
-        The model must not have been trained on the held-out images, or it knows them and alarms come too often. For a
-        model that was trained on these images give others as `calibration`.
+        The model must not have been trained on the held-out images: it would know them, and alarms would be too
+        frequent. If it was trained on `images`, pass other images as `calibration`.
 
         Args:
             images: in-distribution.
             y: ignored; scikit-learn passes it.
-            calibration: held-out in-distribution images, if none are to be taken from `images`.
+            calibration: held-out in-distribution images; then none are taken from `images`.
             clusters: as for `calibrate`.
             seed: of the choice of images.
             progress: as for the class.
@@ -145,7 +145,7 @@ class Detector(Estimator):
             count = share_for_calibration(len(reference))
             if count < 2:
                 raise DataError(
-                    "images must be at least 8, of which 2 are held out, or come with calibration=held_out_images. "
+                    "images must be at least 8, of which 2 are held out; or pass calibration=held_out_images. "
                     f"Received: {len(reference)} images"
                 )
             order = np.random.RandomState(seed).permutation(len(reference))
@@ -166,16 +166,16 @@ class Detector(Estimator):
         reference: "Images | None" = None,
         progress: bool | None = None,
     ) -> "Detector":
-        """Learns the scores of held-out in-distribution images: not those that the model was trained on.
+        """Learns the scores of held-out in-distribution images, on which the model was not trained.
 
         Args:
-            images: n of them bound the smallest false-alarm rate, 1/(n + 1). A statistic of scope "batch" takes of a
-                data set or generator a random sample of at most 10,000 images and 1 GB.
+            images: the smallest possible false-alarm rate is 1/(n + 1) for n images. A statistic of scope "batch" uses
+                a random sample of at most 10,000 images and 1 GB of a data set or generator.
             group_sizes: request sizes that a batch statistic is calibrated for. Defaults to 1, 2, 4, … 64.
-            clusters: with it, p-values are those within an image's cluster, one of so many that are found in the
-                reference images without labels: the false-alarm rate holds in each of them, and `test_batch` forgives a
-                change of their shares. Takes as many times more images; 10 is a good start. Defaults to none.
-            reference: to find clusters in, for a detector that was loaded. Defaults to those it was fitted to.
+            clusters: number of clusters to find in the reference images, without labels. P-values are then computed
+                within each image's cluster: the false-alarm rate holds in every cluster, and `test_batch` ignores a
+                change of their shares. Needs that many times more images; 10 is a good start. Defaults to none.
+            reference: images to find clusters in, for a loaded detector. Defaults to those it was fitted to.
             progress: as for the class.
 
         Example:
@@ -212,7 +212,7 @@ class Detector(Estimator):
     def decision_function(
         self, images: "Images", *, fpr: float | None = None, progress: bool | None = None
     ) -> np.ndarray:
-        """The score at which an alarm begins minus the image's, `[n]`: negative for an alarm, as in scikit-learn.
+        """The alarm threshold minus the image's score, `[n]`: negative for an alarm, as in scikit-learn.
 
         `decision < 0` is `predict(images, fpr=fpr).is_ood`.
 
@@ -228,7 +228,7 @@ class Detector(Estimator):
         return begin[found.get("cluster", 0)] - found["score"]
 
     def p_values(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
-        """Conformal p-values, `[n]`: small means out-of-distribution, uniform in-distribution.
+        """Conformal p-values, `[n]`: small if out-of-distribution, uniformly distributed if in-distribution.
 
         Example:
             >>> detector.p_values(255 - x.test[:2]).round(4).tolist()  # 1/301, after 300 calibration images
@@ -243,7 +243,7 @@ class Detector(Estimator):
     def rank(self, images: "Images", *, progress: bool | None = None) -> np.ndarray:
         """The paper's T: how many of the N calibration scores lie at or below each image's, integers in [0, N].
 
-        The paper ranks among training images, which the model has fitted; these are held out.
+        The paper ranks among training images, which the model was fitted to; these are held out.
 
         Example:
             >>> detector.rank(255 - x.test[:2]).tolist()
@@ -266,12 +266,12 @@ class Detector(Estimator):
 
         Args:
             images: any number.
-            fpr: false-alarm rate among in-distribution images, on average over calibration sets; of a calibration
-                within clusters that in each. Defaults to 0.01, or to 0.02, 0.05, … with fewer than 299 calibration
-                images, unless `fdr` is given.
-            confidence: with it, the rate of this very detector is at most `fpr` with this confidence, such as 0.95,
-                over the draw of the calibration images (`tfbnood.calibration.certificates`). Fewer alarms, and a rate
-                of 0.01 then takes 299 calibration images.
+            fpr: false-alarm rate among in-distribution images, on average over calibration sets; after a calibration
+                within clusters, the rate in each of them. Defaults to 0.01, or to 0.02, 0.05, … with fewer than 299
+                calibration images, unless `fdr` is given.
+            confidence: if given, the rate of this very detector is at most `fpr` with this confidence, such as 0.95,
+                over the draw of the calibration images (`tfbnood.calibration.certificates`). Raises fewer alarms, and a
+                rate of 0.01 needs 299 calibration images.
             fdr: share of false alarms among the alarms, by Benjamini–Hochberg.
             progress: as for the class.
 
@@ -292,7 +292,7 @@ class Detector(Estimator):
         null = calibration.null_of_images(size)
         if fdr is not None:
             levels, rule = np.zeros(1), f"false-discovery rate {fdr:g}"
-        else:  # Refused before the work, not after it.
+        else:  # Fail before the work, not after it.
             levels, rule = alarm_levels(calibration, size, fpr, confidence=confidence)
         watch = Watch()
         found = outputs(
@@ -341,14 +341,14 @@ class Detector(Estimator):
         forgive_mix: bool | None = None,
         progress: bool | None = None,
     ) -> BatchTest:
-        """One p-value for "this whole batch is in-distribution", and which images speak against it.
+        """Tests whether the whole batch is in-distribution: one p-value, and the images that speak against it.
 
         Args:
             images: the batch.
-            method: for a statistic of scope "image" one of `tfbnood.batch_tests.BATCH_TESTS`. Defaults to
-                "higher_criticism", which finds most, and for fewer than 10 images to "simes", which also hardly minds
-                a batch of one class only. A statistic of scope "batch" has "mean", the mean score.
-            forgive_mix: whether other shares of the clusters than among the calibration images are no evidence.
+            method: for a statistic of scope "image", one of `tfbnood.batch_tests.BATCH_TESTS`. Defaults to
+                "higher_criticism", which finds most, and for fewer than 10 images to "simes", which is also robust to
+                single-class batches. A statistic of scope "batch" has "mean", the mean score.
+            forgive_mix: ignore that the shares of the clusters differ from those among the calibration images.
                 Defaults to True after `calibrate(…, clusters=…)`, which it needs, and to False otherwise.
             progress: as for the class.
 
@@ -435,7 +435,7 @@ class Detector(Estimator):
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "Detector":
-        """Reads what `save` wrote. Models of your own must be registered with Keras before.
+        """Reads what `save` wrote. Register your own models with Keras first.
 
         Example:
             >>> detector.save(folder / "detector")
@@ -494,7 +494,7 @@ class Detector(Estimator):
         return self.calibration
 
     def _log_prob(self) -> Callable[..., Any] | None:
-        """Log-likelihoods by the model, if it has any; compiled once."""
+        """Log-likelihoods under the model, if it has any; compiled once."""
         if isinstance(self.model, Likelihood) and self._compiled_log_prob is None:
             self._compiled_log_prob = compile_log_prob(self.model, self.image_shape)
         return self._compiled_log_prob

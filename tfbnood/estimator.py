@@ -1,4 +1,4 @@
-"""What a detector is made of and how it looks: the constructor's arguments, as scikit-learn knows them, and reprs."""
+"""The constructor's arguments of a detector, as scikit-learn expects them, and its reprs."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     Model: TypeAlias = (
         keras.Model | Likelihood | FeatureExtractor | Sequence[keras.Model | Likelihood] | None
     )
-    """What a detector can stand on; see `Detector`."""
+    """What a detector can be based on; see `Detector`."""
 
 __all__ = ["Estimator"]
 
 
 class Estimator:
-    """A model, a statistic and a calibration, and the arguments they were made of.
+    """A model, a statistic and a calibration, and the arguments they were made from.
 
     Attributes:
-        model: as statistics take it.
+        model: as statistics expect it.
         statistic: fitted or not.
         calibration: None before `calibrate`.
         reference: the images that the statistic was fitted to; None after loading.
@@ -48,7 +48,7 @@ class Estimator:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """`(height, width, channels)` of the images it takes."""
+        """`(height, width, channels)` of the images it accepts."""
         if not self._is_fitted:
             raise NotFittedError(
                 "call fit() with in-distribution images, or give them as reference=, before anything else"
@@ -56,7 +56,7 @@ class Estimator:
         return self.statistic.image_shape_
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments but for the images; `deep` is scikit-learn's, and changes nothing.
+        """The constructor's arguments without the images; `deep` exists for scikit-learn and has no effect.
 
         Example:
             >>> tfbnood.Detector(None, "pixel_pca", components=5).get_params()
@@ -65,7 +65,7 @@ class Estimator:
         return dict(self._given)
 
     def set_params(self, **params: Any) -> "Self":
-        """Changes arguments of the constructor, for the next `fit`; another statistic begins with its own settings.
+        """Changes arguments of the constructor, for the next `fit`; a new statistic starts with its own settings.
 
         Example:
             >>> tfbnood.Detector(None, "pixel_pca", components=5).set_params(statistic="pixel_knn")
@@ -97,13 +97,13 @@ class Estimator:
 
     def __repr__(self) -> str:
         if not self._is_fitted:
-            return f"<Detector: {self.statistic.name} {_standing_on(self.model)}, not fitted>"
+            return f"<Detector: {self.statistic.name} {_describe_model(self.model)}, not fitted>"
         state = (
             "not calibrated" if self.calibration is None else f"calibrated by {self.calibration}"
         )
         tolerates = f", tolerates {' '.join(self.tolerate)}" if self.tolerate else ""
         return (
-            f"<Detector: {self.statistic.name} {_standing_on(self.model)}, images of {self.image_shape}{tolerates}, "
+            f"<Detector: {self.statistic.name} {_describe_model(self.model)}, images of {self.image_shape}{tolerates}, "
             f"{state}>"
         )
 
@@ -111,7 +111,7 @@ class Estimator:
         fitted = self._is_fitted
         facts = {
             "statistic": repr(self.statistic)[1:-1],
-            "model": _standing_on(self.model).removeprefix("on "),
+            "model": _describe_model(self.model).removeprefix("on "),
             "images": "×".join(map(str, self.image_shape))
             if fitted
             else "not fitted: call fit(images)",
@@ -153,7 +153,7 @@ class Estimator:
         self.calibration = None
 
 
-def _standing_on(model: Any) -> str:
+def _describe_model(model: Any) -> str:
     """A model in a few words."""
     if model is None:
         return "of pixels alone"

@@ -1,7 +1,7 @@
-"""How well scores tell outliers from inliers: label 1 is out-of-distribution, a higher score more so.
+"""How well scores separate outliers from inliers: label 1 is out-of-distribution, with higher scores.
 
-All metrics are functions of two counts by distinct score, highest first: how many outliers have it, how many
-inliers. Ties are thereby exact, and a bootstrap resample is nothing but other counts.
+All metrics are functions of two counts per distinct score, highest first: the outliers and the inliers with that
+score. Ties are thus exact, and a bootstrap resample only changes the counts.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ __all__ = [
     "fpr_at_tpr",
 ]
 
-# Counts that are held at once: 2²¹ of 8 bytes are 16 MB, however many images there are.
+# Counts in memory at once: 2²¹ of 8 bytes are 16 MB, whatever the number of images.
 _COUNTS_AT_ONCE = 2**21
 
 
@@ -66,7 +66,7 @@ def auroc(is_ood: Any, scores: Any) -> float:
 def average_precision(is_ood: Any, scores: Any) -> float:
     """Σₖ (recallₖ − recallₖ₋₁) · precisionₖ over thresholds at every distinct score.
 
-    It depends on the share of outliers, which is also its value for scores that say nothing: report both.
+    It depends on the share of outliers, which is also its value for uninformative scores: report both.
 
     Example:
         >>> average_precision([0, 1, 0, 1], [1.0, 1.0, 1.0, 1.0])
@@ -98,9 +98,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of a metric.
 
-    Inliers and outliers are drawn apart, so that the share of outliers stays. Images are taken as independent: for
-    a statistic of scope "batch" the interval leaves out the luck of the groups. Where classes separate perfectly,
-    so does every resample, and the interval has no length.
+    Inliers and outliers are resampled separately, so that the share of outliers stays. Images are assumed independent:
+    for a statistic of scope "batch" the interval ignores the randomness of the groups. If the classes separate
+    perfectly, so does every resample, and the interval has no length.
 
     Args:
         is_ood: `[n]`, True or 1 for outliers.
@@ -187,13 +187,13 @@ def _auroc(outliers: np.ndarray, inliers: np.ndarray) -> np.ndarray:
 
 def _average_precision(outliers: np.ndarray, inliers: np.ndarray) -> np.ndarray:
     found = outliers.cumsum(axis=-1)
-    # A resample may lack the highest scores: nothing is found there, and nothing is added.
+    # A resample may lack the highest scores: nothing is found there, so nothing is added.
     alarms = np.maximum(found + inliers.cumsum(axis=-1), 1)
     return (outliers * found / alarms).sum(axis=-1) / outliers.sum(axis=-1)
 
 
 def _fpr_at_tpr(outliers: np.ndarray, inliers: np.ndarray, *, tpr: float = 0.95) -> np.ndarray:
-    # 0.07 · 100 is 7.000000000000001: rounding must not ask for one outlier more.
+    # 0.07 · 100 is 7.000000000000001: rounding must not require one more outlier.
     wanted = np.ceil(tpr * outliers.sum(axis=-1, keepdims=True) - 1e-9)
     threshold = (outliers.cumsum(axis=-1) >= wanted).argmax(axis=-1)[..., None]
     alarms = np.take_along_axis(inliers.cumsum(axis=-1), threshold, axis=-1)[..., 0]

@@ -1,4 +1,4 @@
-"""A detector as one of scikit-learn's outlier detectors: rows or images in, ±1 out."""
+"""A detector with the interface of scikit-learn's outlier detectors: rows or images in, ±1 out."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,30 +22,30 @@ _FEWEST = 8  # images, of which a quarter is held out
 
 
 class OutlierDetector(OutlierMixin, BaseEstimator):
-    """`Detector` in scikit-learn's shape, for pipelines, grids and comparisons with its other outlier detectors.
+    """`Detector` with scikit-learn's interface, for pipelines, grid searches and comparisons with other detectors.
 
-    Fitted to in-distribution images: unlike scikit-learn's `contamination`, the share of outliers among the training
-    images, `fpr` is the false-alarm rate on new images. A part of the images is held out for it, as `Detector.fit`
-    does.
+    It is fitted to in-distribution images. Unlike scikit-learn's `contamination`, the share of outliers among the
+    training images, `fpr` is the false-alarm rate on new images. Some images are held out to calibrate it, as in
+    `Detector.fit`.
 
     Args:
-        model: as for `Detector`. It is not copied by `sklearn.base.clone`.
+        model: as for `Detector`. `sklearn.base.clone` does not copy it.
         statistic: the name of a statistic of scope "image". Defaults to "auto".
-        image_shape: `(height, width, channels)` of the images that the rows of a table are. Defaults to the images' own
+        image_shape: `(height, width, channels)` of the images in the rows of a table. Defaults to the images' own shape
             for arrays `[n, height, width, channels]`, and to (1, columns, 1) for tables.
-        value_range: which values are black and white. Defaults to (0, 255); None takes the smallest and the largest of
-            the training images, and later values beyond them as those.
+        value_range: the values of black and white. Defaults to (0, 255); None uses the smallest and the largest value
+            of the training images, and clips later values to this range.
         fpr: the false-alarm rate. Defaults to 0.01, or to more with few calibration images.
         tolerate: as for `Detector`.
         settings: of the statistic, by name. Defaults to none.
-        random_state: seed of the choice of images that are held out. Defaults to 0.
+        random_state: seed for choosing the held-out images. Defaults to 0.
 
     Attributes:
-        detector_: the fitted `Detector`, which tells more: p-values, heat maps, tests of whole batches.
+        detector_: the fitted `Detector`, which offers more: p-values, heat maps, tests of whole batches.
         offset_: `decision_function` is `score_samples − offset_`.
         image_shape_: of the images.
-        value_range_: as it is used.
-        n_features_in_: columns, after a table.
+        value_range_: the range in use.
+        n_features_in_: number of columns, if fitted to a table.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -78,13 +78,13 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> "OutlierDetector":
-        """Learns what in-distribution looks like, and from held-out images when to raise an alarm.
+        """Learns the in-distribution images, and from held-out ones when to raise an alarm.
 
         Args:
             X: `[n, height, width, channels]`, or a table `[n, height · width · channels]`.
             y: ignored.
         """
-        values = self._validated(X, reset=True)
+        values = self._validate(X, reset=True)
         self.image_shape_ = self._image_shape(values)
         low, high = (values.min(), values.max()) if self.value_range is None else self.value_range
         if not low <= high:
@@ -95,10 +95,10 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
         )
         if detector.statistic.scope != "image":
             raise StatisticError(
-                'statistic must be of scope "image": rows are decided one by one. '
+                'statistic must be of scope "image", since rows are decided one by one. '
                 f"Received: {self.statistic!r}"
             )
-        self.detector_ = detector.fit(self._images(values), seed=self.random_state)
+        self.detector_ = detector.fit(self._to_images(values), seed=self.random_state)
         null = self.detector_.calibration.null_of_images(1)  # type: ignore[union-attr]
         self.offset_ = -score_threshold(null, alarm_level(null, self.fpr)[0])
         return self
@@ -106,7 +106,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
     def score_samples(self, X: Any) -> np.ndarray:
         """`[n]`; lower means more out-of-distribution."""
         check_is_fitted(self)
-        images = self._images(self._validated(X, reset=False))
+        images = self._to_images(self._validate(X, reset=False))
         return self.detector_.score_samples(images)
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -121,7 +121,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
         """Not fitted, on the same model: a trained network is not a setting to copy."""
         return type(self)(**self.get_params(deep=False))
 
-    def _validated(self, X: Any, *, reset: bool) -> np.ndarray:
+    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
         least = _FEWEST if reset else 1
         if len(getattr(X, "shape", ())) != 4:
             return validate_data(self, X, reset=reset, ensure_min_samples=least)
@@ -141,7 +141,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
             )
         return wanted  # type: ignore[return-value]
 
-    def _images(self, values: np.ndarray) -> np.ndarray:
+    def _to_images(self, values: np.ndarray) -> np.ndarray:
         images = values.reshape(-1, *self.image_shape_)
         low, high = self.value_range_
         if self.value_range is None:
@@ -149,6 +149,6 @@ class OutlierDetector(OutlierMixin, BaseEstimator):
         if (low, high) == (0, 255):
             return images
         scaled = np.rint((images.astype(np.float64) - low) * (255 / max(high - low, 1e-300)))
-        # One grey level is nothing, and `as_images` would take such an image for one in 0–1.
+        # One grey level is negligible, and `as_images` would take such an image for one in 0–1.
         scaled[scaled.max(axis=(1, 2, 3)) == 1] = 0
         return scaled

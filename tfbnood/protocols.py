@@ -1,6 +1,6 @@
-"""What a model must have for what is asked of it.
+"""The methods a model must have for each purpose.
 
-Checks ask for a protocol, never for a class: any object with the methods will do, ours and a user's alike.
+Checks ask for a protocol, never for a class: any object with the methods will do, ours or a user's.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -14,7 +14,7 @@ __all__ = ["Encoder", "FeatureExtractor", "Likelihood", "Reconstructor"]
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """A model of the density of images: what most statistics stand on.
+    """A model of the density of images: the basis of most statistics.
 
     Example:
         >>> isinstance(model, Likelihood), isinstance(None, Likelihood)
@@ -24,7 +24,7 @@ class Likelihood(Protocol):
     def log_prob(self, images: Any, training: bool = False) -> "tf.Tensor":
         """Log-likelihoods in nats, `[n]`, of images `[n, height, width, channels]` in 0–255.
 
-        `training` says which moments batch normalisation uses: the batch's own, or the moving ones.
+        `training` selects the moments that batch normalisation uses: the batch's own, or the moving ones.
         """
         ...
 
@@ -33,7 +33,7 @@ class Likelihood(Protocol):
 class FeatureExtractor(Protocol):
     """A network that maps images to vectors, such as a classifier without its last layer.
 
-    `tfbnood.networks.Network` makes one of any Keras model.
+    `tfbnood.networks.Network` turns any Keras model into one.
     """
 
     def features(self, images: Any, training: bool = False) -> "tf.Tensor":
@@ -52,8 +52,8 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Reconstructor(Protocol):
-    """A model that maps images to what it makes of them, such as an autoencoder."""
+    """A model that maps images to reconstructions, such as an autoencoder."""
 
     def reconstruct(self, images: Any) -> "np.ndarray":
-        """Images `[n, height, width, channels]` in 0–255, of images of the same shape."""
+        """Reconstructions `[n, height, width, channels]` in 0–255 of images of the same shape."""
         ...

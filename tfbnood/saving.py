@@ -1,7 +1,7 @@
-"""A detector as a folder: `model.keras`, `arrays.npz` and `detector.json`, which has the hashes of all three.
+"""A detector as a folder: `model.keras`, `arrays.npz` and `detector.json`, which holds the hashes of all three.
 
 Nothing in such a folder is trusted: hashes, names, types and sizes are checked before anything is unpacked, and
-whatever is wrong is a `SavedDetectorError`.
+any fault raises a `SavedDetectorError`.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ FORMAT = 2
 """Format 1, of version 0.1.0, has no hash of `detector.json` itself; it is still read."""
 
 _DESCRIPTION, _ARRAYS, _OWN_HASH = "detector.json", "arrays.npz", "content_sha256"
-_MOST_BYTES = 2 * 2**30  # unpacked; and more only for a file that is as large itself
+_MOST_BYTES = 2 * 2**30  # unpacked; more only for a file that is itself as large
 _MOST_JSON_BYTES = 2**24
-# By statistic, settings that files of version 0.1.0 may lack, and what it did then.
+# By statistic, settings that files of version 0.1.0 may lack, with the behaviour of that version.
 _OLDER: dict[str, dict[str, Any]] = {"ensemble": {"pretext": False}}
 _CLUSTERS = ("mean", "axes", "centres")
 _TYPES = {
@@ -56,7 +56,7 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
-    """What a detector is made of.
+    """The parts of a detector.
 
     Attributes:
         model: a Keras model, a list of them, or None.
@@ -82,11 +82,11 @@ def save(
     tolerate: tuple[str, ...] = (),
     about: Mapping[str, Any],
 ) -> None:
-    """Writes the folder beside its place and renames it there; an older detector there is replaced.
+    """Writes the folder beside its place and renames it, replacing an older detector.
 
     Raises:
-        DataError: the folder holds something else than a detector, or `about` is not JSON-safe.
-        TfbnoodError: it cannot be written; an older detector is as it was.
+        DataError: if the folder holds anything but a detector, or `about` is not JSON-safe.
+        TfbnoodError: if it cannot be written; an older detector stays as it was.
     """
     folder = pathlib.Path(folder)
     with writing(folder):
@@ -98,30 +98,30 @@ def save(
 
 
 def load(folder: str | os.PathLike) -> Parts:
-    """Reads a folder that `save` wrote, after checking that it is whole and unchanged.
+    """Reads a folder that `save` wrote, after checking that it is complete and unchanged.
 
     Raises:
-        SavedDetectorError: it is not; also for a model or a statistic of your own that is not registered.
+        SavedDetectorError: if it is not, or if your own model or statistic is not registered.
     """
     folder = pathlib.Path(folder)
-    with _refusing(folder):
+    with _refuse_errors(folder):
         restore_folder(folder)
-        description = _description(folder / _DESCRIPTION)
+        description = _read_description(folder / _DESCRIPTION)
         for name, digest in description["sha256"].items():
             _check_file(folder / name, digest)
-    arrays = _arrays(folder / _ARRAYS)
+    arrays = _read_arrays(folder / _ARRAYS)
     models = [load_model(folder / name) for name in description["models"]]
     model = models if description["several_models"] else (models[0] if models else None)
-    with _refusing(folder / _ARRAYS):
+    with _refuse_errors(folder / _ARRAYS):
         calibration = None
         if description["calibrated"]:
             calibration = _calibration(arrays, description.get("clusters"))
-        state = _taken(arrays, "statistic/")
+        state = _take(arrays, "statistic/")
         if arrays:
-            raise ValueError(f"nothing is called {min(arrays)[:80]!r}")
-    with _refusing(folder):
+            raise ValueError(f"unknown array {min(arrays)[:80]!r}")
+    with _refuse_errors(folder):
         tolerate = check_changes(description.get("tolerate", ()))
-    with _refusing(folder, "its statistic cannot be restored"):
+    with _refuse_errors(folder, "its statistic cannot be restored"):
         name = description["statistic"]
         statistic = statistics.get(name, **{**_OLDER.get(name, {}), **description["config"]})
         statistic.set_state(model, state)
@@ -133,7 +133,7 @@ def load(folder: str | os.PathLike) -> Parts:
 
 
 def load_model(path: str | os.PathLike) -> keras.Model:
-    """Loads a `.keras` file, of one of our models or of a registered one."""
+    """Loads a `.keras` file of one of our models or of a registered one."""
     try:
         _check_unpacked_size(pathlib.Path(path))
         return keras.models.load_model(path)
@@ -141,7 +141,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
         raise
     except Exception as error:  # Keras raises many kinds for a damaged archive.
         raise SavedDetectorError(
-            f"{path} cannot be loaded; a model of your own must be imported and registered with "
+            f"{path} cannot be loaded; import your own model and register it with "
             f"keras.saving.register_keras_serializable first ({_one_line(error)})"
         ) from error
 
@@ -155,7 +155,7 @@ def _check_place(folder: pathlib.Path) -> None:
         _DESCRIPTION,
         _ARRAYS,
         "report.html",
-    }  # a page about the detector, which is made anew
+    }  # a page about the detector, which is generated again
     if _DESCRIPTION not in names or others:
         seen = f", with {min(others)}" if others else ""
         raise DataError(
@@ -180,7 +180,7 @@ def _write(parts: Parts, folder: pathlib.Path) -> None:
         arrays |= {f"within/{index}": scores for index, scores in enumerate(within.nulls)}
     np.savez_compressed(folder / _ARRAYS, allow_pickle=False, **arrays)
     for name in (*names, _ARRAYS):
-        _check_unpacked_size(folder / name)  # What is written can be read again.
+        _check_unpacked_size(folder / name)  # Write nothing that cannot be read again.
     content = {
         "format": FORMAT,
         "statistic": parts.statistic.name,
@@ -196,7 +196,7 @@ def _write(parts: Parts, folder: pathlib.Path) -> None:
         "sha256": {name: file_sha256(folder / name) for name in (*names, _ARRAYS)},
     }
     try:
-        content = json.loads(json.dumps(content))  # as it will be read: keys are texts
+        content = json.loads(json.dumps(content))  # as it will be read: keys are strings
         content[_OWN_HASH] = _content_sha256(content)
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (folder / _DESCRIPTION).write_text(f"{text}\n", "utf-8")
@@ -218,12 +218,12 @@ def _content_sha256(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
-def _description(path: pathlib.Path) -> dict[str, Any]:
+def _read_description(path: pathlib.Path) -> dict[str, Any]:
     if not path.is_file():
         raise SavedDetectorError(
             f"folder must hold a saved detector, with {_DESCRIPTION}. Received: {path.parent}"
         )
-    with _refusing(path):
+    with _refuse_errors(path):
         if path.stat().st_size > _MOST_JSON_BYTES:
             raise ValueError(f"larger than {_MOST_JSON_BYTES} bytes")
         description = json.loads(path.read_text("utf-8"))
@@ -231,13 +231,13 @@ def _description(path: pathlib.Path) -> dict[str, Any]:
         if type(kind) is not int or not 1 <= kind <= FORMAT:
             writer = description.get("versions", {}).get("tfbnood", "unknown")
             raise SavedDetectorError(
-                f"{path} has format {str(kind)[:20]}, this version of tfbnood reads formats 1 to {FORMAT}: "
-                f"it was written by tfbnood {str(writer)[:20]}"
+                f"{path} has format {str(kind)[:20]}, written by tfbnood {str(writer)[:20]}; "
+                f"this version of tfbnood reads formats 1 to {FORMAT}"
             )
         if kind == 1 and _OWN_HASH not in description:
             description.setdefault("about", {})
         elif description[_OWN_HASH] != _content_sha256(description):
-            raise SavedDetectorError(f"{path} was edited: its own hash is another")
+            raise SavedDetectorError(f"{path} was edited: its hash does not match")
         _check_description(description)
     return description
 
@@ -247,7 +247,7 @@ def _check_description(description: dict[str, Any]) -> None:
         if not isinstance(description[key], wanted):
             raise ValueError(f"{key} must be of type {wanted.__name__}")
     names = _model_names(description["several_models"], len(description["models"]))
-    # Names come from a file: none may lead out of the folder.
+    # Names come from a file; none may lead out of the folder.
     if description["models"] != names or (description["several_models"] and not names):
         raise ValueError(f"models must be {names or ['model_0.keras']}")
     if description["sha256"].keys() != {*names, _ARRAYS}:
@@ -256,15 +256,15 @@ def _check_description(description: dict[str, Any]) -> None:
 
 def _check_file(path: pathlib.Path, digest: str) -> None:
     if not path.is_file():
-        raise SavedDetectorError(f"{path} is missing: the saved detector is not whole")
+        raise SavedDetectorError(f"{path} is missing: the saved detector is incomplete")
     if file_sha256(path) != digest:
         raise SavedDetectorError(
-            f"{path} was truncated or edited: its hash is not that in {_DESCRIPTION}"
+            f"{path} was truncated or edited: its hash does not match {_DESCRIPTION}"
         )
 
 
 def _check_unpacked_size(path: pathlib.Path) -> None:
-    """Refuses an archive that would fill the memory; what it says of its sizes is all that will be read."""
+    """Refuses an archive that would fill the memory; no more than its stated sizes will be read."""
     with zipfile.ZipFile(path) as archive:
         size = sum(member.file_size for member in archive.infolist())
     most = max(_MOST_BYTES, 2 * path.stat().st_size)
@@ -272,19 +272,21 @@ def _check_unpacked_size(path: pathlib.Path) -> None:
         raise SavedDetectorError(f"{path} must unpack to at most {most} bytes. Received: {size}")
 
 
-def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    with _refusing(path):
+def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    with _refuse_errors(path):
         _check_unpacked_size(path)
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            arrays = {one.filename.removesuffix(".npy"): _array(archive, one) for one in members}
+            arrays = {
+                one.filename.removesuffix(".npy"): _read_array(archive, one) for one in members
+            }
         if len(arrays) < len(members):
-            raise ValueError("a name is there twice")
+            raise ValueError("a name occurs twice")
     return arrays
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """Reads an array of numbers whose header agrees with the size of its member."""
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Reads an array of numbers, if its header agrees with the size of its member."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read_header = {
@@ -302,11 +304,11 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
 
 
 def _calibration(arrays: dict[str, np.ndarray], clusters: Any) -> Calibration:
-    """Takes the calibration's scores out of the arrays, and the clusters of this kind where there are any."""
-    kinds = [_taken(arrays, prefix) for prefix in ("image_scores/", "batch_scores/")]
-    within = _taken(arrays, "within/")
+    """Takes the calibration's scores out of the arrays, and its clusters, if any."""
+    kinds = [_take(arrays, prefix) for prefix in ("image_scores/", "batch_scores/")]
+    within = _take(arrays, "within/")
     for scores in (scores for kind in (*kinds, within) for scores in kind.values()):
-        # Sorted rules out NaN.
+        # Sorting rules out NaN.
         if scores.ndim != 1 or len(scores) == 0 or not (scores[:-1] <= scores[1:]).all():
             raise ValueError("calibration scores must be sorted numbers")
         if not np.isfinite(scores[[0, -1]]).all():
@@ -318,24 +320,24 @@ def _calibration(arrays: dict[str, np.ndarray], clusters: Any) -> Calibration:
         raise ValueError("calibration scores of images and of batches are of different sizes")
     if clusters is None:
         if within:
-            raise ValueError("calibration scores within clusters are there without clusters")
+            raise ValueError("calibration scores within clusters need clusters")
         return Calibration(image_scores, batch_scores)
-    found = Clusters(clusters, **_taken(arrays, "clusters/"))
+    found = Clusters(clusters, **_take(arrays, "clusters/"))
     if within.keys() != {str(index) for index in range(len(found))}:
         raise ValueError(f"calibration scores within {len(found)} clusters must be of each")
     nulls = tuple(within[str(index)] for index in range(len(found)))
     return Calibration(image_scores, batch_scores, Mondrian(found, nulls))
 
 
-def _taken(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Takes the arrays with a prefix out, without it."""
+def _take(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Removes the arrays with a prefix and returns them without it."""
     names = [name for name in arrays if name.startswith(prefix)]
     return {name.removeprefix(prefix): arrays.pop(name) for name in names}
 
 
 @contextlib.contextmanager
-def _refusing(path: pathlib.Path, what: str = "it is damaged") -> Iterator[None]:
-    """Turns whatever goes wrong with content from outside into a `SavedDetectorError` of one line."""
+def _refuse_errors(path: pathlib.Path, what: str = "it is damaged") -> Iterator[None]:
+    """Turns any error caused by a file's content into a `SavedDetectorError` of one line."""
     try:
         yield
     except SavedDetectorError:

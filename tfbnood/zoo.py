@@ -1,8 +1,8 @@
 """Trained detectors that ship with the package: `savedmodels/NAME`, each a model base for TF Serving.
 
 A base has the detector for Python (`detector/`) and `MANIFEST.json`, which states what it was trained on, how well it
-works, and the hash of every file. In a checkout it also has the exported version (`1/`); an installed package leaves it
-out, since it is as large as the detector, and `tfbnood export` makes it.
+works, and the hash of every file. In a checkout it also has the exported version (`1/`). An installed package omits it,
+since it is as large as the detector; `tfbnood export` makes it.
 """
 
 import json
@@ -44,7 +44,7 @@ def load(name: str | os.PathLike[str]) -> Detector:
         name: one of `list_models()`, the folder of a detector, or a model base with a folder `detector/` in it.
 
     Returns:
-        The `Detector`; its Keras model is `.model`. One that ships is calibrated, has the statistic "auto", and its
+        The `Detector`; its Keras model is `.model`. Shipped ones are calibrated and have the statistic "auto"; their
         manifest is `.about["manifest"]`.
 
     Example:
@@ -53,9 +53,9 @@ def load(name: str | os.PathLike[str]) -> Detector:
         ((8, 8, 1), 'ensemble')
     """
     if not isinstance(name, str | os.PathLike):
-        base(name)  # Says what a name must be.
+        base(name)  # Raises the error about names.
     is_path = isinstance(name, os.PathLike) or os.sep in name
-    # Names first: a folder that happens to be called as a shipped detector is given as ./NAME.
+    # Names first: a folder with the name of a shipped detector is given as ./NAME.
     if is_path or name not in list_models():
         for folder in (pathlib.Path(name), pathlib.Path(name) / "detector"):
             if (folder / "detector.json").is_file():
@@ -72,7 +72,7 @@ def load(name: str | os.PathLike[str]) -> Detector:
 
 
 def base(name: str) -> pathlib.Path:
-    """The folder of a shipped detector; in a checkout it has an exported version, as `tfbnood serve` takes it.
+    """The folder of a shipped detector; in a checkout it has an exported version for `tfbnood serve`.
 
     Example:
         >>> base("digits_realnvp").name
@@ -96,9 +96,9 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 def changed_files(folder: pathlib.Path) -> list[str]:
-    """Files of a base that are missing, new or other than its MANIFEST.json states.
+    """Files of a base that are missing, new or differ from its MANIFEST.json.
 
-    A version that is missing as a whole is no change: an installed package has none.
+    A missing version does not count: an installed package has none.
     """
     expected = json.loads((folder / "MANIFEST.json").read_text())["sha256"]
     found = file_hashes(folder)
@@ -109,7 +109,7 @@ def changed_files(folder: pathlib.Path) -> list[str]:
 
 
 def file_hashes(folder: pathlib.Path) -> dict[str, str]:
-    """SHA-256 of every file below a base but the manifest and the card, which is made of it."""
+    """SHA-256 of every file below a base, except the manifest and the card that is made from it."""
     return {
         path.relative_to(folder).as_posix(): file_sha256(path)
         for path in sorted(folder.rglob("*"))
@@ -118,9 +118,12 @@ def file_hashes(folder: pathlib.Path) -> dict[str, str]:
 
 
 def trained_model(name: str, training: Mapping[str, Any]) -> Any:
-    """The Keras model of a shipped detector if it was trained in just that way, else None."""
+    """The Keras model of a shipped detector if it was trained in exactly that way, else None."""
     if name not in list_models():
         return None
-    made = {"precision": "float32", **manifest(name)["training"]}  # Earlier ones do not name it.
+    made = {
+        "precision": "float32",
+        **manifest(name)["training"],
+    }  # Earlier manifests do not state it.
     same = all(made.get(key, 0) == value for key, value in training.items())
     return load(name).model if same else None
