@@ -378,7 +378,7 @@ def test_names_keep_their_order():
 @pytest.mark.parametrize(
     ("kinds", "sentence"),
     [
-        ("jpeg", r"a single one is written tolerate=\(\"jpeg\",\)\. Received: tolerate='jpeg'"),
+        ("jpeg", r"write a single one as tolerate=\(\"jpeg\",\)\. Received: tolerate='jpeg'"),
         ({"jpeg"}, "tolerate must be a tuple or list"),
         (None, "Received: tolerate=None"),
         (("jpeg", "rain"), "jpeg, resize, .*mirror.* Received: 'rain'"),

@@ -242,13 +242,17 @@ def test_a_split_that_is_not_there_says_which_file_was_looked_for(tmp_path):
     assert len(kmnist.test) == 10
     assert kmnist.image_shape == (8, 8, 1)
     for split in ("train", "calibration"):
-        message = rf"kmnist has no {split} images: looked for .*kmnist_train\.npz.*put that file"
+        message = (
+            rf"kmnist has no {split} images: .*kmnist_train\.npz does not exist.*put that file"
+        )
         with pytest.raises(DataError, match=message):
             getattr(kmnist, split)
         with pytest.raises(DataError, match=message):
             getattr(kmnist, f"{split}_labels")
     save(tmp_path / "mine_train.npz", DIGITS[:10])
-    with pytest.raises(DataError, match=r"mine has no test images: looked for .*mine_test\.npz"):
+    with pytest.raises(
+        DataError, match=r"mine has no test images: .*mine_test\.npz does not exist"
+    ):
         _ = data.load("mine", data_dir=tmp_path).test
 
 
@@ -307,10 +311,14 @@ def test_a_name_cannot_leave_the_folder(tmp_path):
     (tmp_path / "inner").mkdir()
     # With a separator it is a path from here, and never one from the folder.
     for name in ("../mine", "a/b", "/etc/passwd", "~nobody-of-this-name/x"):
-        with pytest.raises(DataError, match=r"name must be that of a data set, or the path of a f"):
+        with pytest.raises(
+            DataError, match=r"name must be the name of a data set, or the path of a f"
+        ):
             data.load(name, data_dir=tmp_path / "inner")
     for name in ("", "a\\b", "mine\n", "a\0b", None, 3, b"mine"):
-        with pytest.raises(DataError, match=r"name must be that of a data set.*Received: name="):
+        with pytest.raises(
+            DataError, match=r"name must be the name of a data set.*Received: name="
+        ):
             data.load(name, data_dir=tmp_path / "inner")
 
 
@@ -325,12 +333,14 @@ def test_a_folder_that_is_not_there_is_named_with_where_its_name_came_from(tmp_p
 
 def test_half_a_debian_package_is_named(no_folder, monkeypatch, tmp_path):
     monkeypatch.setattr(catalogue, "_DEBIAN_FASHION_MNIST", tmp_path)
-    with pytest.raises(DataError, match=r"train-images.*is not there.*--reinstall dataset-fashion"):
+    with pytest.raises(
+        DataError, match=r"train-images.*is missing, though.*--reinstall dataset-fashion"
+    ):
         data.load("fashion_mnist")
     path = tmp_path / "train-images-idx3-ubyte.gz"
     for content, message in [
-        (b"no gzip", r"whole file of plain numbers.*BadGzipFile"),
-        (gzip.compress(bytes(100))[:-12], r"whole file of plain numbers.*EOFError"),
+        (b"no gzip", r"intact file of plain numbers.*BadGzipFile"),
+        (gzip.compress(bytes(100))[:-12], r"intact file of plain numbers.*EOFError"),
         (gzip.compress(b"no idx"), r"must be an idx file"),
         (gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 9, 1])), r"must hold \(9,\) bytes.*: 1 bytes"),
     ]:
@@ -425,7 +435,10 @@ def test_from_npz_reads_npz_and_npy(tmp_path):
         ({"images": DIGITS > 0}, r"images in .*mine\.npz must hold numbers.*dtype=bool"),
         ({"images": DIGITS[..., 0]}, r"images in .*mine\.npz must have the four axes"),
         ({"images": DIGITS[:0]}, r"images in .*mine\.npz must hold at least one image"),
-        ({"images": np.array([DIGITS, None], object)}, r"mine\.npz must be a whole file of plain"),
+        (
+            {"images": np.array([DIGITS, None], object)},
+            r"mine\.npz must be an intact file of plain",
+        ),
     ],
 )
 def test_files_that_hold_no_images_are_named(tmp_path, arrays, message):
@@ -440,7 +453,7 @@ def test_files_that_hold_no_images_are_named(tmp_path, arrays, message):
 def test_a_truncated_file_is_named(tmp_path, keep):
     path = save(tmp_path / "mine.npz")
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"mine\.npz must be a whole file.*Received: \w+: "):
+    with pytest.raises(DataError, match=r"mine\.npz must be an intact file.*Received: \w+: "):
         data.from_npz(path)
 
 
@@ -450,7 +463,7 @@ def test_a_flipped_byte_is_noticed(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"mine\.npz must be a whole file"):
+    with pytest.raises(DataError, match=r"mine\.npz must be an intact file"):
         data.from_npz(path)
 
 
@@ -526,7 +539,7 @@ def test_tf_data_that_gives_no_images_is_named():
     )
     for dataset, message in [
         (DIGITS, r"dataset must be a tf\.data\.Dataset\. Received: ndarray"),
-        (images.repeat(), r"dataset must end"),
+        (images.repeat(), r"dataset must be finite"),
         (images.take(0), r"dataset must hold at least one image"),
         (mixed, r"images of one shape\. Received: \[\(4, 8, 1\), \(8, 8, 1\)\]"),
         (images.map(lambda x: {"x": x}), r"must have the key 'image'\. Received: keys \['x'\]"),
@@ -723,7 +736,7 @@ def test_describe_says_where_and_how_many(no_folder):
 def test_describe_says_of_what_is_missing_how_to_get_it(no_folder, offline):
     found, missing = data.describe(["digits", "nothing_like_it"]).splitlines()
     assert found.startswith("digits ")
-    assert missing.startswith("nothing_like_it not here: ")
+    assert missing.startswith("nothing_like_it not available: ")
     rows = json.loads(data.describe(["nothing_like_it", "digits"], as_json=True))
     assert [row["name"] for row in rows] == ["nothing_like_it", "digits"]
     assert "nothing_like_it.npz" in rows[0]["error"]

@@ -89,7 +89,7 @@ def test_files_that_were_not_read_are_counted_by_reason():
     )
     assert sentences(summary) == [
         "3 files could not be read: 2 empty, 1 truncated.",
-        "Not read for their format: 3 .heic; convert them to PNG.",
+        "Formats that cannot be read: 3 .heic; convert these files to PNG.",
     ]
 
 

@@ -413,7 +413,7 @@ def test_of_several_frames_the_first_is_read_and_the_others_are_listed(image_for
 
 def refusal(file, shape=(48, 64, 3)) -> str:
     with pytest.raises(
-        UnreadableImageError, match=r"file must be a whole PNG.*Received: "
+        UnreadableImageError, match=r"file must be an intact PNG.*Received: "
     ) as caught:
         read_image(file, shape)
     assert "\n" not in str(caught.value)
@@ -499,7 +499,7 @@ def test_the_limit_of_pixels_is_pillows(monkeypatch):
 
 def test_what_is_no_image_is_refused_with_the_reason(tmp_path):
     assert refusal(b"") == "empty"
-    unknown = "not an image, or not one of a known format"
+    unknown = "not an image of a known format"
     assert refusal(b"no image") == unknown
     assert refusal(b"<svg xmlns='http://www.w3.org/2000/svg'/>") == unknown
     # Pillow reads these; EPS by starting Ghostscript.
@@ -508,7 +508,7 @@ def test_what_is_no_image_is_refused_with_the_reason(tmp_path):
     assert refusal(tmp_path / "gone.png") == "no such file or directory"
     assert refusal(tmp_path).startswith("IsADirectoryError")
     floats = encode(Image.fromarray(PHOTO[..., 0].astype(np.float32)), "TIFF")
-    assert refusal(floats) == "32-bit values, whose range is not known"
+    assert refusal(floats) == "32-bit values, whose range is unknown"
     lab = encode(Image.fromarray(PHOTO).convert("LAB"), "TIFF")
     assert refusal(lab) == "colours of the kind LAB"
 

@@ -103,7 +103,7 @@ def test_a_folder_is_read_without_tensorflow(folder):
 
 def test_unreadable_files_are_all_named_or_skipped_on_request(damaged):
     unreadable = (
-        r"a/bad\.png \(not an image, .*\), cut\.jpg \(truncated\), cut\.png \(truncated\), "
+        r"a/bad\.png \(not an image of a known format\), cut\.jpg \(truncated\), cut\.png \(truncated\), "
         r"empty\.png \(empty\)$"
     )
     with pytest.raises(
@@ -523,7 +523,7 @@ def test_a_split_without_its_subfolder_is_named(mine):
     (mine / "1").rename(mine / "train")
     loaded = data.load(mine)
     assert (len(loaded.train), len(loaded.calibration)) == (23, 7)
-    with pytest.raises(DataError, match=r"mine has no test images: looked for files below .*test"):
+    with pytest.raises(DataError, match=r"mine has no test images: found none below .*test"):
         _ = loaded.test
     (mine / "train").rename(mine / "test")
     with pytest.raises(DataError, match=r"has no calibration images.*below .*train"):
@@ -560,7 +560,9 @@ def test_a_data_set_has_the_shape_that_is_asked_for(mine):
     np.savez(mine / "own.npz", images=DIGITS[:40])
     assert data.load(mine / "own.npz", image_shape=(8, 8, 1)).image_shape == (8, 8, 1)
     for name in (mine / "own.npz", "digits"):
-        with pytest.raises(DataError, match=r"image_shape must be \(8, 8, 1\), that of the images"):
+        with pytest.raises(
+            DataError, match=r"image_shape must be \(8, 8, 1\), the shape of the images"
+        ):
             data.load(name, image_shape=(4, 4, 1))
 
 
@@ -591,6 +593,6 @@ def test_paths_that_are_neither_are_named(tmp_path):
     (tmp_path / "x.png").write_bytes(b"")
     for path, end in ((tmp_path / "x.png", r"x\.png'$"), (tmp_path / "no.npz", "does not exist$")):
         with pytest.raises(
-            DataError, match=rf"name must be that of a data set, or the path.*{end}"
+            DataError, match=rf"name must be the name of a data set, or the path.*{end}"
         ):
             data.load(path)

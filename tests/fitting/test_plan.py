@@ -38,7 +38,7 @@ def test_a_network_is_taken_where_one_is_installed(photos, installed):
     assert (plan.network, plan.size, plan.preset) == ("efficientnet-lite0", 224, None)
     assert plan.image_shape == (168, 224, 3)
     assert plan.images == 60
-    assert "60 images brought to 168×224 pixels, colour." in plan.reasons
+    assert "60 images fitted to 168×224 pixels, colour." in plan.reasons
     assert "Nothing is trained." in plan.reasons[1]
 
 

@@ -76,7 +76,7 @@ def test_what_is_not_an_image_is_counted_once_as_such(watched, tmp_path):
             drain(session, FolderSource(watched, SHAPE, score, session.tally, once=True))
             assert (session.tally.images, session.tally.unreadable) == (1, 2)
     reasons = {one["key"]: one.get("unreadable") for one in events(tmp_path / "out")}
-    unknown = "not an image, or not one of a known format"
+    unknown = "not an image of a known format"
     assert reasons == {"broken.png": unknown, "empty.jpg": "empty", "good.png": None}
 
 

@@ -1,7 +1,7 @@
 """Images from wherever they are, as checked uint8 arrays `[n, height, width, channels]`.
 
 `load` knows data sets by name and cuts them into train, calibration and test; `from_folder`, `from_npz` and
-`from_tf_data` read a user's own. `rotate` and `mix` make outliers and contaminated pools of them.
+`from_tf_data` read a user's own. `rotate` and `mix` make outliers and contaminated pools from them.
 """
 
 from tfbnood.data.catalogue import DATA_DIR_VARIABLE, NAMES

@@ -1,7 +1,7 @@
-"""Where the named data sets come from: a folder of npz files, the system, then tensorflow-datasets.
+"""Sources of the named data sets: a folder of npz files, the system, then tensorflow-datasets.
 
-`find` tries them in that order and hands over the images as the source has them; `tfbnood.data`
-cuts them into train, calibration and test.
+`find` tries them in that order and returns the images as the source has them; `tfbnood.data` splits them into
+train, calibration and test.
 """
 
 import importlib.util
@@ -43,18 +43,18 @@ _DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a source has of one data set.
+    """The content of one data set, as a source has it.
 
     Attributes:
         source: where it came from, in a few words.
         train: the training images, before calibration images are held out.
         test: the test images.
-        whole: all images, when the source does not split them; then `train` and `test` are None.
+        whole: all images, if the source does not split them; then `train` and `test` are None.
         test_size: how many of `whole` become test images. Defaults to half.
         calibration_size: how many images are held out. Defaults to the rule of `tfbnood.data`.
-        order: the rows of `whole` or `train` in the order in which they are cut. Defaults to shuffled by a fixed seed.
+        order: the order of the rows of `whole` or `train` before splitting. Defaults to a shuffle with a fixed seed.
         files: what was converted in the files of `whole` or `train`, if they were files.
-        missing: by the name of a split that is not there, one sentence on how to get it.
+        missing: by the name of a missing split, one sentence on how to get it.
     """
 
     source: str
@@ -70,7 +70,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _TfdsSet:
-    """How one of our names reads from tensorflow-datasets."""
+    """How to read one of our data sets from tensorflow-datasets."""
 
     tfds_name: str
     image_shape: tuple[int, int, int]
@@ -84,11 +84,11 @@ _TFDS = {
     "fashion_mnist": _TfdsSet("fashion_mnist", (28, 28, 1)),
     "mnist": _TfdsSet("mnist", (28, 28, 1)),
     "kmnist": _TfdsSet("kmnist", (28, 28, 1)),
-    # Dark ink on white there; every grey set here is white on black.
+    # Dark ink on white; all other grey sets are white on black.
     "omniglot": _TfdsSet("omniglot", (28, 28, 1), invert=True),
     "cifar10": _TfdsSet("cifar10", (32, 32, 3)),
     "svhn": _TfdsSet("svhn_cropped", (32, 32, 3)),
-    # 1.3 million and 3 million images: a slice, or the arrays would not fit into memory.
+    # 1.3 million and 3 million images: only a slice fits into memory.
     "imagenet32": _TfdsSet(
         "imagenet_resized/32x32", (32, 32, 3), train="train[:50000]", test="validation"
     ),
@@ -103,35 +103,35 @@ _TFDS = {
 
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Found:
-    """Returns what the first source that has `name` holds of it.
+    """Returns the data set from the first source that has it.
 
     Args:
         name: one of `NAMES`, or the stem of npz files in the folder.
-        data_dir: the folder of npz files. Defaults to the one that `TFBNOOD_DATA` names, if any.
+        data_dir: the folder of npz files. Defaults to the folder in `TFBNOOD_DATA`, if set.
 
     Raises:
         DataError: says, in order, what was looked for and how to get it.
     """
     _check_name(name)
     folder = _data_folder(data_dir)
-    if folder is not None and (found := _from_npz_folder(name, folder)) is not None:
+    if folder is not None and (found := _read_npz_folder(name, folder)) is not None:
         return found
     where = str(folder) if folder else f"a folder that {DATA_DIR_VARIABLE} names"
-    looked = [_npz_wish(name, folder)]
+    looked = [_name_npz_files(name, folder)]
     ways = [f"put {name}_train.npz and {name}_test.npz, or {name}.npz, into {where}"]
     reason: Exception | None = None
 
     if name == "digits":
-        return _from_scikit_learn()
+        return _read_scikit_learn()
     if name == "fashion_mnist":
         if _DEBIAN_FASHION_MNIST.is_dir():
-            return _from_debian(_DEBIAN_FASHION_MNIST)
+            return _read_debian(_DEBIAN_FASHION_MNIST)
         looked.append(f"the Debian package's {_DEBIAN_FASHION_MNIST}")
         ways.insert(0, "run `apt install dataset-fashion-mnist`")
     if name in _TFDS:
         try:
-            return _from_tfds(_TFDS[name])
-        # Downloads and their builders fail in every type there is; the user needs the one sentence.
+            return _read_tfds(_TFDS[name])
+        # Downloads and builders fail with errors of every type; the user needs one sentence.
         except Exception as error:
             reason = error
             looked.append(f"tensorflow-datasets' {_TFDS[name].tfds_name} ({first_line(error)})")
@@ -148,11 +148,11 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Found:
 
 
 def _check_name(name: str) -> None:
-    # No separators and no leading dot, so that a name can never leave the folder.
+    # No separators and no leading dot, so that a name never leads out of the folder.
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise DataError(
-            "name must be that of a data set, made of letters, digits, '_', '-' and '.', or the path of a folder of "
-            f"images or of an npz file. Received: name={name!r}"
+            "name must be the name of a data set, made of letters, digits, '_', '-' and '.', or the path of a folder "
+            f"of images or of an npz file. Received: name={name!r}"
         )
 
 
@@ -169,18 +169,18 @@ def _data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
 
 
 def has_fashion_mnist() -> bool:
-    """Whether Fashion-MNIST is here without a download."""
+    """Whether Fashion-MNIST is available without a download."""
     return has_npz("fashion_mnist", None) or _DEBIAN_FASHION_MNIST.is_dir()
 
 
 def has_npz(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
-    """Whether the folder of npz files has some of this name."""
+    """Whether the folder of npz files has this data set."""
     folder = _data_folder(data_dir)
     ends = ("_train", "_test", "")
     return folder is not None and any((folder / f"{name}{end}.npz").is_file() for end in ends)
 
 
-def _from_npz_folder(name: str, folder: Path) -> Found | None:
+def _read_npz_folder(name: str, folder: Path) -> Found | None:
     files = {split: folder / f"{name}_{split}.npz" for split in ("train", "test")}
     parts = {split: read_part(path) for split, path in files.items() if path.is_file()}
     if parts:
@@ -194,16 +194,16 @@ def _from_npz_folder(name: str, folder: Path) -> Found | None:
             train=parts.get("train"),
             test=parts.get("test"),
             missing={
-                "train": _missing(name, "train", files["train"]),
-                "calibration": _missing(name, "calibration", files["train"]),
-                "test": _missing(name, "test", files["test"]),
+                "train": _describe_missing(name, "train", files["train"]),
+                "calibration": _describe_missing(name, "calibration", files["train"]),
+                "test": _describe_missing(name, "test", files["test"]),
             },
         )
     whole = folder / f"{name}.npz"
     return Found(source=str(whole), whole=read_part(whole)) if whole.is_file() else None
 
 
-def _missing(name: str, split: str, path: Path) -> str:
+def _describe_missing(name: str, split: str, path: Path) -> str:
     otherwise = ""
     if name in _TFDS:
         otherwise = (
@@ -211,27 +211,27 @@ def _missing(name: str, split: str, path: Path) -> str:
             "tensorflow-datasets"
         )
     return (
-        f"{name} has no {split} images: looked for {path}, which is not there; put that file "
+        f"{name} has no {split} images: {path} does not exist; put that file "
         f"(uint8 `images` [n, height, width, channels]) into the folder{otherwise}"
     )
 
 
-def _from_scikit_learn() -> Found:
+def _read_scikit_learn() -> Found:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     images = np.rint(digits.images[..., None] * (255 / 16)).astype(np.uint8)
     return Found(
         source="scikit-learn's load_digits",
-        # Neighbours come from one writer: split in order, test would be other people's handwriting.
+        # Neighbours come from one writer: without a shuffle, the test images would come from other writers.
         whole=Part(images, digits.target.astype(np.int64)),
         test_size=397,
-        # A tenth of so few images would leave p-values too coarse for a 1 % threshold.
+        # With a tenth of so few images, p-values would be too coarse for a threshold of 1 %.
         calibration_size=300,
     )
 
 
-def _from_debian(folder: Path) -> Found:
+def _read_debian(folder: Path) -> Found:
     def part(prefix: str) -> Part:
         images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
         labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz").astype(np.int64)
@@ -240,8 +240,8 @@ def _from_debian(folder: Path) -> Found:
     return Found(f"Debian's dataset-fashion-mnist in {folder}", part("train"), part("t10k"))
 
 
-def _from_tfds(wanted: _TfdsSet) -> Found:
-    # Asked first: the builder would find out only after a download of 40 GB.
+def _read_tfds(wanted: _TfdsSet) -> Found:
+    # Checked first: the builder would notice only after downloading 40 GB.
     if wanted.needs and importlib.util.find_spec(wanted.needs) is None:
         raise ModuleNotFoundError(f"No module named {wanted.needs!r}", name=wanted.needs)
     import tensorflow_datasets as tfds
@@ -252,16 +252,16 @@ def _from_tfds(wanted: _TfdsSet) -> Found:
         builder.download_and_prepare()
     return Found(
         f"tensorflow-datasets {builder.info.full_name}",
-        _tfds_part(builder, wanted.train, wanted),
-        _tfds_part(builder, wanted.test, wanted),
+        _read_tfds_part(builder, wanted.train, wanted),
+        _read_tfds_part(builder, wanted.test, wanted),
     )
 
 
 def _check_internet(homepage: str) -> None:
-    """Raises at once when nothing can be reached; tfds itself retries for over three minutes."""
+    """Raises at once without internet access; tfds itself would retry for over three minutes."""
     import requests
 
-    # Two hosts, so that one that is down does not pass for no internet; any answer will do.
+    # Two hosts, so that one being down is not taken for no internet; any answer will do.
     for url in (homepage, "https://storage.googleapis.com"):
         try:
             requests.head(url, timeout=5)
@@ -272,7 +272,7 @@ def _check_internet(homepage: str) -> None:
     raise DataError(f"no internet access: {type(reason).__name__} for {url}")
 
 
-def _tfds_part(builder: Any, split: str, wanted: _TfdsSet) -> Part:
+def _read_tfds_part(builder: Any, split: str, wanted: _TfdsSet) -> Part:
     import tensorflow as tf
 
     def convert(example: dict[str, Any]) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _tfds_part(builder: Any, split: str, wanted: _TfdsSet) -> Part:
     return Part(as_images(arrays["image"], wanted.image_shape), arrays.get("label"))
 
 
-def _npz_wish(name: str, folder: Path | None) -> str:
+def _name_npz_files(name: str, folder: Path | None) -> str:
     files = f"{name}_train.npz, {name}_test.npz and {name}.npz"
     if folder is None:
         return f"{files} (nowhere, as neither {DATA_DIR_VARIABLE} nor data_dir names a folder)"

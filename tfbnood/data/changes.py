@@ -1,4 +1,4 @@
-"""Changes that images go through on their way to a detector, which must not take them for out-of-distribution."""
+"""Harmless changes to images, such as JPEG compression, that a detector can be made to tolerate."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -29,31 +29,31 @@ CHANGES: tuple[str, ...] = (
 _ENLARGING = ("bilinear", "bicubic", "lanczos")  # names of Pillow
 _REDUCING = (*_ENLARGING, "area")
 _SMALLEST_SIDE = 24
-_MIXING = 0x6D6978  # keeps the draws of `mix_changes` apart from others of the same seed
+_MIXING = 0x6D6978  # separates the draws of `mix_changes` from others with the same seed
 
 
 def change(images: "Images", kind: str, *, seed: int) -> np.ndarray:
-    """Changes every image in its own random strength, as cameras, web sites and preprocessing do.
+    """Changes every image with its own random strength, as cameras, web sites and preprocessing do.
 
-    Strengths are uniform where nothing else is stated, and the result is rounded and clipped to 0–255:
+    Strengths are uniform unless stated otherwise, and the result is rounded and clipped to 0–255:
 
     - `jpeg`: encoded and decoded at a quality of 50–95, in colour with 4:2:0 subsampling;
-    - `resize`: scaled by a factor of 0.5–2 (log-uniform), but to no less than 24 pixels, and back to its size. Each way
-      has its own filter: bilinear, bicubic or Lanczos, antialiased, and to reduce it also the mean of areas;
+    - `resize`: scaled by a factor of 0.5–2 (log-uniform), but to at least 24 pixels, and back to its size. Each way
+      draws its own filter: bilinear, bicubic or Lanczos, antialiased; for reductions also the mean of areas;
     - `brightness`: multiplied by 0.8–1.2;
     - `contrast`: differences from the image's mean multiplied by 0.8–1.2;
     - `blur`: discrete Gaussian with σ of 0–√(side / 32) pixels for the shorter side: up to 0.5 at 8 pixels, 1 at 32,
       2 at 128;
     - `noise`: Gaussian with σ of 0–5 grey levels, independent in pixels and channels;
-    - `shift`: moved by whole pixels, up to 4 % of the height and width (at least 1), never by none; edges replicated;
-    - `mirror`: left and right exchanged in every image.
+    - `shift`: moved by whole pixels, at least 1 and up to 4 % of the height and width; edges replicated;
+    - `mirror`: left and right swapped in every image.
 
     An image whose largest value would be 1 becomes black, since `as_images` would take it for one in 0–1.
 
     Args:
         images: `[n, height, width, channels]` in 0–255.
         kind: one of `CHANGES`.
-        seed: of every random choice. The change of an image does not depend on the images after it.
+        seed: of every random choice. The change of an image does not depend on later images.
 
     Returns:
         uint8, of the shape of `images`.
@@ -71,7 +71,7 @@ def change(images: "Images", kind: str, *, seed: int) -> np.ndarray:
         raise DataError(f"kind must be one of {', '.join(CHANGES)}. Received: kind={kind!r}")
     random = np.random.RandomState(int(seed))
     changed = np.empty_like(images)
-    # Image by image: the draws then form one stream, and memory does not grow with their number.
+    # Image by image: the draws then form one stream, and memory use stays constant.
     for index, image in enumerate(images):
         made = _CHANGE[kind](image, random)
         changed[index] = made if made.dtype == np.uint8 else np.rint(np.clip(made, 0, 255))
@@ -80,14 +80,14 @@ def change(images: "Images", kind: str, *, seed: int) -> np.ndarray:
 
 
 def mix_changes(images: "Images", kinds: Sequence[str], *, seed: int) -> np.ndarray:
-    """Changes a random half of the images, each by one of the kinds: what statistics that tolerate them are fitted to.
+    """Changes a random half of the images, each in one of the ways; tolerant statistics are fitted to the result.
 
-    Of n images n // 2 are changed, and the kind of each is drawn uniformly. The others stay as they are: clean
-    images must remain the most typical ones.
+    Of n images, n // 2 are changed, each in a kind drawn uniformly. The others stay as they are, so that clean images
+    remain the most typical ones.
 
     Args:
         images: `[n, height, width, channels]` in 0–255.
-        kinds: some of `CHANGES`. None of them gives a copy.
+        kinds: some of `CHANGES`; with none, the result is a copy.
         seed: of every random choice.
 
     Returns:
@@ -107,13 +107,13 @@ def mix_changes(images: "Images", kinds: Sequence[str], *, seed: int) -> np.ndar
     mixed = images.copy()
     if not kinds:
         return mixed
-    # Not RandomState(seed), whose permutation also cuts reference images into parts, as those of an ensemble: one part
-    # would get all changed images, and the other none.
+    # Not RandomState(seed), whose permutation also splits reference images, e.g. in an ensemble: one part would get all
+    # changed images, the other none.
     random = np.random.RandomState([int(seed), _MIXING])
     rows = random.permutation(len(images))[: len(images) // 2]
     drawn = random.randint(len(kinds), size=len(rows))
     for number, kind in enumerate(kinds):
-        own_seed = int(random.randint(2**32, dtype=np.uint32))  # drawn also where it is not needed
+        own_seed = int(random.randint(2**32, dtype=np.uint32))  # drawn even if it is not needed
         own = np.sort(rows[drawn == number])
         if len(own):
             mixed[own] = change(images[own], kind, seed=own_seed)
@@ -121,7 +121,7 @@ def mix_changes(images: "Images", kinds: Sequence[str], *, seed: int) -> np.ndar
 
 
 def check_changes(kinds: Any) -> tuple[str, ...]:
-    """Checks names of changes, called `tolerate` in errors, and returns them in their order.
+    """Checks names of changes, called `tolerate` in errors, and returns them in the given order.
 
     Args:
         kinds: a tuple or list of some of `CHANGES`, none twice; may be empty.
@@ -133,10 +133,10 @@ def check_changes(kinds: Any) -> tuple[str, ...]:
         >>> check_changes(["resize", "jpeg"])
         ('resize', 'jpeg')
     """
-    # A set is refused as well: its order, and with it what a seed draws, differs from run to run.
+    # Sets are refused: their order, and thus what a seed draws, differs from run to run.
     if not isinstance(kinds, (tuple, list)):
         raise DataError(
-            "tolerate must be a tuple or list of names; a single one is written "
+            "tolerate must be a tuple or list of names; write a single one as "
             f'tolerate=("jpeg",). Received: tolerate={kinds!r}'
         )
     for kind in kinds:
@@ -161,7 +161,7 @@ def _jpeg(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
 
 
 def _resize(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-    # Half of 28 pixels is another picture: what tolerates that tolerates everything.
+    # 28 pixels reduced to 14 are another picture: a detector that tolerates that tolerates everything.
     smallest = np.clip(_SMALLEST_SIDE / min(image.shape[:2]), 0.5, 1)
     factor = 2 ** random.uniform(np.log2(smallest), 1)
     enlarging = _ENLARGING[random.randint(len(_ENLARGING))]
@@ -174,7 +174,7 @@ def _resize(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
 
 def _scaled(image: np.ndarray, height: int, width: int, method: str) -> np.ndarray:
     if method == "area":
-        # Not Pillow's box: it gives a pixel that is halfway inside all or nothing, like nearest neighbour near 1.
+        # Not Pillow's box filter: it counts a pixel on the edge fully or not at all, like nearest neighbour near 1.
         columns = np.swapaxes(_area_weights(image.shape[1], width) @ image, 0, 1)
         areas = np.swapaxes(_area_weights(image.shape[0], height) @ columns, 0, 1)
         return np.rint(areas).astype(np.uint8)
@@ -185,7 +185,7 @@ def _scaled(image: np.ndarray, height: int, width: int, method: str) -> np.ndarr
 
 
 def _area_weights(old: int, new: int) -> np.ndarray:
-    """What share of each of `new` equal parts of a line each of its `old` pixels covers, `[new, old]`."""
+    """The share that each of `old` pixels covers of each of `new` equal parts of a line, `[new, old]`."""
     ends = np.arange(new + 1)[:, None] * (old / new)
     covered = np.clip(ends - np.arange(old), 0, 1)  # of each pixel, up to each end
     return np.diff(covered, axis=0) * (new / old)
@@ -204,9 +204,9 @@ def _blur(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     from scipy.fft import dctn, idctn
 
     height, width = image.shape[:2]
-    # The square root: a σ in proportion to the side would change nothing at 8 pixels and far too much at 224.
+    # The square root, since a σ proportional to the side would change nothing at 8 pixels and far too much at 224.
     sigma = random.uniform(0, np.sqrt(min(height, width) / 32))
-    # The discrete Gaussian (Lindeberg, 1990) has the variance σ² also below one pixel, where a sampled one is a single
+    # The discrete Gaussian (Lindeberg, 1990) has variance σ² even below one pixel, where a sampled one is a single
     # point. The cosine transform mirrors the image at its edges, which keeps the mean.
     rows = np.cos(np.pi * np.arange(height) / height)[:, None, None]
     columns = np.cos(np.pi * np.arange(width) / width)[:, None]
@@ -224,7 +224,7 @@ def _shift(image: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     steps = 2 * most_right + 1
     places = (2 * most_down + 1) * steps
     place = int(random.randint(places - 1))
-    place += place >= places // 2  # Skips the middle one, where the image is now.
+    place += place >= places // 2  # Skips the middle one: the image's current place.
     down, right = place // steps - most_down, place % steps - most_right
     rows = np.clip(np.arange(height) - down, 0, height - 1)
     columns = np.clip(np.arange(width) - right, 0, width - 1)

@@ -1,4 +1,4 @@
-"""What was converted in a folder of files, as counts that a detector can keep, and in sentences."""
+"""What was converted in a folder of files: as counts that a detector can store, and as sentences."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -11,13 +11,13 @@ from tfbnood.errors import DataError
 __all__ = ["FileSummary", "of_arrays", "sentences", "summarize"]
 
 _MOST_SIZES = 100  # kept; folders of crops have as many sizes as files
-_RARE = 0.05  # a share below which a detector has hardly seen a thing
-_ARRAYS = "arrays"  # stands for a format where there were no files
+_RARE = 0.05  # a share below which something counts as new to a detector
+_ARRAYS = "arrays"  # stands in for a format if there were no files
 _LOSSLESS = ("PNG", "BMP", "TIFF", _ARRAYS)
 _EXPECT = "expect false alarms"
-# What a detector can be fitted to tolerate, and by which of `tfbnood.data.CHANGES`.
+# What a detector can be fitted to tolerate, and the name in `tfbnood.data.CHANGES`.
 _TOLERABLE = {"resized": "resize", "enlarged": "resize", "JPEG": "jpeg", "WEBP": "jpeg"}
-# What happened to "N of M files", after "were" or "was".
+# What follows "N of M files were".
 _DONE = {
     "resized": "resized ({sizes} to {target})",
     "enlarged": "smaller than {target} and enlarged",
@@ -34,23 +34,23 @@ _DONE = {
     "grey_to_colour": "stored in grey and read as colour",
     "profile": "read without their colour profile, which is not sRGB",
 }
-# These leave the statistics of pixels as they are, and a detector need not have seen them.
+# These do not change pixel statistics, so that a detector need not have seen them.
 _HARMLESS = ("cropped", "rotated", "first_frame", "profile")
 _OWN_ADVICE = ("faint",)
 
 
 @dataclass(frozen=True)
 class FileSummary:
-    """Counts of what the files of a folder went through. Add two to get that of both.
+    """Counts of conversions in the files of a folder. Summaries can be added.
 
     Attributes:
         image_shape: `(height, width, channels)` that the files were fitted to.
-        files: how many were read.
+        files: number of files read.
         formats: files by format.
         kinds: files by kind of conversion, as `Conversions` lists them.
         sizes: resized files by their size, "height×width", the 100 most common.
         skipped: files that could not be read, by reason.
-        ignored: files of image formats that are not read at all, by the end of their names.
+        ignored: files of unsupported image formats, by file extension.
 
     Example:
         >>> from tfbnood.data.files import Conversions
@@ -86,7 +86,7 @@ class FileSummary:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary as what JSON can hold, for `Detector.about`."""
+        """The summary as JSON-safe values, for `Detector.about`."""
         return {**asdict(self), "image_shape": list(self.image_shape)}
 
     @classmethod
@@ -106,13 +106,13 @@ def summarize(
     skipped: Iterable[str] = (),
     ignored: Mapping[str, int] | None = None,
 ) -> FileSummary:
-    """Counts what files went through.
+    """Counts the conversions of files.
 
     Args:
         conversions: one per file that was read.
-        image_shape: that they were fitted to.
+        image_shape: the shape they were fitted to.
         skipped: one reason per file that could not be read.
-        ignored: files of other image formats, by the end of their names.
+        ignored: files of unsupported image formats, by file extension.
 
     Example:
         >>> from tfbnood.data.files import Conversions
@@ -133,7 +133,7 @@ def summarize(
 
 
 def of_arrays(image_shape: tuple[int, int, int]) -> FileSummary:
-    """What stands for the files of a detector that was calibrated on arrays, as those that ship were.
+    """The summary for a detector that was calibrated on arrays, as the shipped ones were.
 
     Example:
         >>> jpeg = FileSummary((28, 28, 1), 200, {"JPEG": 200})
@@ -149,19 +149,19 @@ def sentences(
     calibrated_on: FileSummary | Mapping[str, Any] | None = None,
     tolerate: Collection[str] = (),
 ) -> list[str]:
-    """Says what was converted, a sentence per kind, and what the detector has hardly seen so far.
+    """Describes what was converted, one sentence per kind, and what is new to the detector.
 
-    A kind or a lossy format is new to a detector when it is found in less than 5 % of the files it was calibrated on,
-    and now in a larger share. PNG, BMP and TIFF count as one format, since their pixels are the same.
+    A kind or a lossy format is new if it occurs in less than 5 % of the files the detector was calibrated on, and now
+    in a larger share. PNG, BMP and TIFF count as one format, since their pixels are the same.
 
     Args:
-        summary: of the files at hand.
+        summary: of the current files.
         calibrated_on: the summary of the files that the detector was calibrated on, also as `as_dict` gave it.
             Defaults to None: nothing is compared.
-        tolerate: changes that the detector was fitted to tolerate, which then are no reason to expect false alarms.
+        tolerate: changes that the detector was fitted to tolerate; they cause no false alarms.
 
     Returns:
-        The sentences; none for files of one format whose pixels are the images, with nothing new.
+        The sentences; none if the files have one format, their pixels are the images, and nothing is new.
 
     Example:
         >>> from tfbnood.data.files import Conversions
@@ -176,16 +176,20 @@ def sentences(
     if isinstance(calibrated_on, Mapping):
         calibrated_on = FileSummary.from_dict(calibrated_on)
     reference = calibrated_on if calibrated_on is not None and calibrated_on.files else None
-    said = _on_kinds(summary, reference, tolerate) + _on_formats(summary, reference, tolerate)
+    said = _describe_kinds(summary, reference, tolerate) + _describe_formats(
+        summary, reference, tolerate
+    )
     if summary.skipped:
         left_out = _count(sum(summary.skipped.values()))
         said.append(f"{left_out} could not be read: {_list(summary.skipped)}.")
     if summary.ignored:
-        said.append(f"Not read for their format: {_list(summary.ignored)}; convert them to PNG.")
+        said.append(
+            f"Formats that cannot be read: {_list(summary.ignored)}; convert these files to PNG."
+        )
     return said
 
 
-def _on_kinds(
+def _describe_kinds(
     summary: FileSummary, reference: FileSummary | None, tolerate: Collection[str]
 ) -> list[str]:
     words = {
@@ -195,7 +199,7 @@ def _on_kinds(
     said = []
     for kind, count in summary.kinds.items():
         done = f"{count} of {_count(summary.files)} {'was' if count == 1 else 'were'} {_DONE[kind].format(**words)}"
-        said.append(f"{done}{_news(kind, summary, reference, tolerate)}.")
+        said.append(f"{done}{_describe_news(kind, summary, reference, tolerate)}.")
     if reference is None or not summary.files:
         return said
     if "resized" not in summary.kinds and _share(reference.kinds, reference, "resized") > 0.5:
@@ -204,13 +208,13 @@ def _on_kinds(
     return said
 
 
-def _news(
+def _describe_news(
     kind: str, summary: FileSummary, reference: FileSummary | None, tolerate: Collection[str]
 ) -> str:
-    """The end of a sentence on a kind: what of it is new to the detector."""
+    """The end of a sentence on a kind: what is new to the detector."""
     if reference is None or kind in (*_HARMLESS, *_OWN_ADVICE):
         return ""
-    consequence = _consequence(kind, tolerate)
+    consequence = _describe_consequence(kind, tolerate)
     known, share = (_share(one.kinds, one, kind) for one in (reference, summary))
     if known < min(_RARE, share):
         few = "none" if known == 0 else f"{known:.1%}"
@@ -220,7 +224,7 @@ def _news(
     return ""
 
 
-def _on_formats(
+def _describe_formats(
     summary: FileSummary, reference: FileSummary | None, tolerate: Collection[str]
 ) -> list[str]:
     if reference is None:
@@ -234,12 +238,12 @@ def _on_formats(
             names = " or ".join(one for one in summary.formats if one in formats)
             said.append(
                 f"{_count(count)} {'is' if count == 1 else 'are'} {names} while the detector was calibrated on "
-                f"{' and '.join(reference.formats)}{_consequence(names, tolerate)}."
+                f"{' and '.join(reference.formats)}{_describe_consequence(names, tolerate)}."
             )
     return said
 
 
-def _consequence(name: str, tolerate: Collection[str]) -> str:
+def _describe_consequence(name: str, tolerate: Collection[str]) -> str:
     """The end of a sentence on what is new to a detector."""
     if name not in _TOLERABLE:
         return f": {_EXPECT}"
@@ -258,7 +262,7 @@ def _from_sizes(summary: FileSummary) -> str:
 
 
 def _scales_differ(summary: FileSummary, reference: FileSummary) -> bool:
-    """Whether the most common sizes have half or twice as many rows and columns."""
+    """Whether the most common sizes differ by a factor of two or more in rows and columns."""
     pixels = []
     for one in (summary, reference):
         height, _, width = next(iter(one.sizes)).partition("×")

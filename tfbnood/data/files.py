@@ -1,4 +1,4 @@
-"""One file as an image: decoded, turned upright and fitted to a shape, with a record of what was changed.
+"""Reads one file as an image: decodes it, turns it upright, fits it to a shape, and records every conversion.
 
 Without TensorFlow. `decode_image` in `tfbnood.data.formats` is the graph that exported detectors use; it knows PNG and
 JPEG only, ignores EXIF and alpha, and stretches.
@@ -20,7 +20,7 @@ from tfbnood.errors import DataError
 
 __all__ = ["FORMATS", "KINDS", "Conversions", "UnreadableImageError", "read_image"]
 
-# By Pillow's names. A closed list: some of its other readers start programs or follow links.
+# Pillow's names. A closed list: some of its other readers start programs or follow links.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 KINDS = (
     "resized",
@@ -50,25 +50,25 @@ _TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     8: lambda pixels: np.rot90(pixels),
 }
 _ROWS_AT_ONCE = (
-    256  # of the file, as float32: a photograph of 12 megapixels would take 144 MB at once
+    256  # of the file, as float32: a photograph of 12 megapixels at once would take 144 MB
 )
 
 
 @dataclass(frozen=True)
 class Conversions:
-    """What one file went through on its way to an image.
+    """The conversions of one file to an image.
 
     The kinds, in the order of `KINDS`:
 
     - `resized`: it was resampled; `enlarged`: to more rows or columns than it had;
     - `cropped`, `padded`, `stretched`: its aspect ratio differs by more than 1 % from that of the image;
-    - `rotated`: turned or mirrored upright, as its EXIF data ask for;
+    - `rotated`: turned or mirrored upright, according to its EXIF data;
     - `transparent`: some pixels were not opaque, and were composited over white;
-    - `sixteen_bit`: only the high byte of each value was kept; `faint`: no value was above 4095, as 12-bit cameras
-      write them, so that the image is nearly black;
+    - `sixteen_bit`: only the high byte of each value was kept; `faint`: no value was above 4095, as in files of
+      12-bit cameras, so that the image is nearly black;
     - `cmyk`: converted to RGB without a colour profile;
     - `first_frame`: it holds several frames (an animation, pages, a multi-picture JPEG), and only the first was read;
-    - `colour_to_grey`, `grey_to_colour`: by how the file stores it, whether or not its pixels have colour;
+    - `colour_to_grey`, `grey_to_colour`: judged by the file's mode, whether or not its pixels have colour;
     - `profile`: it has a colour profile other than sRGB, which was ignored.
 
     Expanding a palette or one bit per pixel loses nothing and is not listed.
@@ -76,7 +76,7 @@ class Conversions:
     Attributes:
         format: one of `FORMATS`.
         size: `(height, width)` of the picture, upright.
-        kinds: some of `KINDS`; none of them for a file whose pixels are the image.
+        kinds: some of `KINDS`; empty for a file whose pixels are the image.
 
     Example:
         >>> "resized" in Conversions("JPEG", (150, 150), ("resized",)).kinds
@@ -97,7 +97,7 @@ class UnreadableImageError(DataError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            "file must be a whole PNG, JPEG, BMP, GIF, TIFF or WebP image. "
+            "file must be an intact PNG, JPEG, BMP, GIF, TIFF or WebP image. "
             f"Received: {name}: {reason}"
         )
         self.reason = reason
@@ -112,18 +112,19 @@ def read_image(
     """Reads one file as an image of a given shape, and lists what was converted.
 
     The picture is turned upright by its EXIF data. Transparent pixels are composited over white, as browsers show
-    them. Of 16-bit values the high byte is kept, of several frames the first. Grey is `0.299 R + 0.587 G + 0.114 B`.
+    them. 16-bit values keep their high byte; of several frames, the first is read. Grey is
+    `0.299 R + 0.587 G + 0.114 B`.
 
-    Each axis is resized on its own. One that shrinks takes the mean over the area that an output pixel covers, which
-    undoes an enlargement by repeated pixels exactly; one that grows is interpolated linearly. A file that already has
-    the size keeps every value, and PNG and JPEG have the values of TensorFlow's decoders.
+    Each axis is resized on its own. Shrinking takes the mean over the area that an output pixel covers, which exactly
+    undoes an enlargement by repeated pixels; growing interpolates linearly. A file that already has the size keeps
+    every value, and PNG and JPEG files have the values of TensorFlow's decoders.
 
     Args:
         file: a path, or the content of a file.
         image_shape: `(height, width, channels)`, with 1 channel (grey) or 3 (colour).
-        fit: what to do with another aspect ratio. "crop" cuts the largest centred part with the ratio of the image:
-            nothing is distorted, the edges of the picture are lost. "pad" keeps all of the picture, centred on black.
-            "stretch" keeps all of it, distorted. Defaults to "crop".
+        fit: what to do with another aspect ratio. "crop" takes the largest centred part with the ratio of the image:
+            nothing is distorted, but the edges are lost. "pad" keeps the whole picture, centred on black. "stretch"
+            keeps the whole picture, distorted. Defaults to "crop".
 
     Returns:
         The image, uint8 `[height, width, channels]`, and its `Conversions`.
@@ -156,11 +157,11 @@ def header(file: str | os.PathLike[str] | bytes) -> tuple[str, tuple[int, int], 
     """The format, the upright `(height, width)` and whether it is stored in grey, without decoding a pixel.
 
     Raises:
-        UnreadableImageError: when the header is not that of an image.
+        UnreadableImageError: if the header is not that of an image.
     """
-    with _opened(file) as (image, _):
+    with _open(file) as (image, _):
         width, height = image.size
-        if image.format == "TIFF":  # Pillow has turned it or not, by version.
+        if image.format == "TIFF":  # Depending on its version, Pillow has already turned it.
             width, height = image.tag_v2[256], image.tag_v2[257]
         # Pillow decodes all of a PNG to look for EXIF data behind its pixels.
         turned = (image.format != "PNG" or "exif" in image.info) and _orientation(image) >= 5
@@ -173,10 +174,10 @@ def _decode(
 ) -> tuple[np.ndarray, str, set[str]]:
     """Upright pixels uint8 `[height, width, 1 or channels]`, the format, and the kinds of conversions."""
     kinds = set()
-    with _opened(file, check=True) as (image, bits):
+    with _open(file, check=True) as (image, bits):
         stored_in_colour = not _is_grey(image)
         if image.format in ("JPEG", "MPO") and image.mode == "RGB" and channels == 1:
-            image.draft("L", None)  # the luma that the file stores, without a way through RGB
+            image.draft("L", None)  # the luma as stored in the file, without a detour through RGB
         if getattr(image, "is_animated", False):
             kinds.add("first_frame")
         if _orientation(image) in _TURNS:
@@ -188,8 +189,8 @@ def _decode(
             kinds.add("cmyk")
         if _has_other_profile(image):
             kinds.add("profile")
-        pixels = _pixels(image, bits, kinds)
-        # Asked again: Pillow turns TIFF files by itself.
+        pixels = _read_pixels(image, bits, kinds)
+        # Read again: Pillow turns TIFF files itself.
         turn = _TURNS.get(_orientation(image))
         pixels = turn(pixels) if turn else pixels
         image_format = _format(image)
@@ -202,10 +203,10 @@ def _decode(
 
 
 @contextlib.contextmanager
-def _opened(
+def _open(
     file: str | os.PathLike[str] | bytes, *, check: bool = False
 ) -> Iterator[tuple[Any, int]]:
-    """The open image and its bits per value. Whatever goes wrong with it is an `UnreadableImageError`."""
+    """Yields the open image and its bits per value. Any error becomes an `UnreadableImageError`."""
     from PIL import Image
 
     try:
@@ -214,7 +215,7 @@ def _opened(
             if not head:
                 raise _Reason("empty")
             if check and head.startswith(b"\x89PNG"):
-                # Pillow's decoder skips the checksums: some damaged files would pass with wrong pixels.
+                # Pillow's decoder skips the checksums, so that some damaged files would pass with wrong pixels.
                 stream.seek(0)
                 Image.open(stream, formats=("PNG",)).verify()
             stream.seek(0)
@@ -223,23 +224,23 @@ def _opened(
             if limit is not None and image.width * image.height > limit:
                 raise _Reason(f"more than {limit:,} pixels")
             yield image, _bits(image, head)
-    # Pillow's readers meet damaged files with errors of every type.
+    # Pillow's readers raise errors of every type for damaged files.
     except Exception as error:
         name = f"{len(file)} bytes" if isinstance(file, bytes) else str(file)
-        raise UnreadableImageError(name, _reason(error)) from error
+        raise UnreadableImageError(name, _explain(error)) from error
 
 
 class _Reason(Exception):
     """Why a file is refused, in a few words."""
 
 
-def _reason(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(error, _Reason):
         return str(error)
     if isinstance(error, UnidentifiedImageError):
-        return "not an image, or not one of a known format"
+        return "not an image of a known format"
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
     if isinstance(error, (FileNotFoundError, PermissionError)):
@@ -253,7 +254,7 @@ def _reason(error: Exception) -> str:
 
 
 def _bits(image: Any, head: bytes) -> int:
-    """Bits per value as stored: Pillow gives 16-bit colour as 8-bit colour without a word."""
+    """Bits per value as stored: Pillow silently reads 16-bit colour as 8-bit colour."""
     if image.format == "PNG":
         return head[24]
     if image.format == "TIFF":
@@ -272,7 +273,7 @@ def _format(image: Any) -> str:
 def _orientation(image: Any) -> int:
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    # EXIF data are not the picture: damaged ones count as none, as in every viewer.
+    # Damaged EXIF data are ignored, as in every viewer.
     except Exception:
         return 1
 
@@ -282,20 +283,20 @@ def _has_other_profile(image: Any) -> bool:
     return bool(profile) and b"sRGB" not in profile and b"s\0R\0G\0B" not in profile
 
 
-def _pixels(image: Any, bits: int, kinds: set[str]) -> np.ndarray:
+def _read_pixels(image: Any, bits: int, kinds: set[str]) -> np.ndarray:
     """Pixels uint8 `[height, width, 1 or 3]` as stored; adds to `kinds` what only pixels show."""
     if image.mode.startswith("I;16") or (image.mode == "I" and bits == 16):
         values = np.asarray(image)
         if 0 < values.max() < 4096:
             kinds.add("faint")
         pixels = (values >> 8).astype(np.uint8)[..., None]
-        if "transparency" in image.info:  # one value that stands for transparent
+        if "transparency" in image.info:  # one value that means transparent
             clear = values == image.info["transparency"]
             pixels[clear] = 255
             kinds.update(["transparent"] if clear.any() else [])
         return pixels
     if image.mode in ("I", "F"):
-        raise _Reason("32-bit values, whose range is not known")
+        raise _Reason("32-bit values, whose range is unknown")
     grey = _is_grey(image)
     if image.mode in ("LA", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         values = np.asarray(image.convert("RGBA"))
@@ -306,13 +307,13 @@ def _pixels(image: Any, bits: int, kinds: set[str]) -> np.ndarray:
         return ((colour * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
     if grey or image.mode in ("P", "RGB", "RGBX", "CMYK", "YCbCr"):
         mode = "L" if grey else "RGB"
-        # Pillow would copy an image that has the mode already, 12 megapixels in 50 ms.
+        # Pillow would copy an image that already has the mode: 50 ms for 12 megapixels.
         pixels = np.asarray(image if image.mode == mode else image.convert(mode))
         return pixels[..., None] if grey else pixels
     raise _Reason(f"colours of the kind {image.mode}")
 
 
 def _luma(pixels: np.ndarray) -> np.ndarray:
-    # libpng's integers, rounded down as it does: a served detector sees the same values.
+    # libpng's integer arithmetic, rounded down: a served detector sees the same values.
     red, green, blue = (pixels[..., channel].astype(np.uint32) for channel in range(3))
     return ((9797 * red + 19234 * green + 3737 * blue) >> 15).astype(np.uint8)[..., None]

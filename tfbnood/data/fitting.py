@@ -12,11 +12,11 @@ __all__ = ["FITS", "check_fit", "fit_pixels"]
 
 FITS = ("crop", "pad", "stretch")
 
-_ROWS_AT_ONCE = 256  # as float32: all rows of a photograph of 12 megapixels would take 144 MB
+_ROWS_AT_ONCE = 256  # as float32: all rows of a 12-megapixel photograph would take 144 MB
 
 
 def check_fit(fit: Any) -> None:
-    """Refuses what is not one of `FITS`."""
+    """Refuses anything but one of `FITS`."""
     if fit not in FITS:
         raise DataError(f"fit must be one of {', '.join(FITS)}. Received: fit={fit!r}")
 
@@ -27,8 +27,8 @@ def fit_pixels(
     """Fits uint8 pixels `[rows, columns, channels]` to `[height, width, channels]`, as `read_image` explains.
 
     Returns:
-        The pixels, unchanged where they fit, and which of "resized", "enlarged", "cropped", "padded" and "stretched"
-        was done to them.
+        The pixels, unchanged if they already fit, and the conversions: some of "resized", "enlarged", "cropped",
+        "padded" and "stretched".
 
     Example:
         >>> enlarged = np.kron(x.test[0], np.ones((2, 2, 1), np.uint8))
@@ -83,14 +83,14 @@ def _resample(pixels: np.ndarray, size: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _weights(old: int, new: int, start: int, stop: int) -> tuple[int, int, Any]:
-    """A range of `old` pixels in a line, and what they add to those from `start` to `stop` of `new` ones."""
-    # Sparse, since BLAS would start threads of its own in each of ours, for 99 % zeros.
+    """A range of `old` pixels in a line, and their weights in the `new` pixels from `start` to `stop`."""
+    # Sparse: BLAS would start threads in each of ours, to multiply 99 % zeros.
     from scipy.sparse import csr_matrix
 
     scale = old / new
     targets = np.arange(start, stop)[:, None]
     if new < old:
-        # Not Pillow's box filter: it takes a pixel that is halfway inside wholly or not at all.
+        # Not Pillow's box filter: it counts a pixel on the edge fully or not at all.
         begin = targets * scale
         sources = np.floor(begin) + np.arange(math.ceil(scale) + 1)
         overlap = np.minimum(begin + scale, sources + 1) - np.maximum(begin, sources)
@@ -99,7 +99,7 @@ def _weights(old: int, new: int, start: int, stop: int) -> tuple[int, int, Any]:
         centres = np.clip((targets + 0.5) * scale - 0.5, 0, old - 1)
         sources = np.floor(centres) + np.arange(2)
         weights = 1 - np.abs(sources - centres)
-    # What lies behind the last pixel has no weight.
+    # Beyond the last pixel, weights are zero.
     sources = np.minimum(sources, old - 1).astype(np.int32)
     first, last = int(sources.min()), int(sources.max()) + 1
     count, taps = sources.shape

@@ -1,4 +1,4 @@
-"""A folder of image files as images, all at once or in chunks that are read ahead."""
+"""Reads a folder of image files, all at once or in chunks that are read ahead."""
 
 import itertools
 import os
@@ -33,10 +33,10 @@ __all__ = [
     "walk",
 ]
 
-# What an exported detector can decode as well.
+# Formats that an exported detector can decode, too.
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
 ALL_SUFFIXES = SUFFIXES | {".bmp", ".gif", ".tif", ".tiff", ".webp"}
-# Formats of images that are not read, which a user should hear about.
+# Image formats that cannot be read; the user should be told.
 _OTHER_SUFFIXES = frozenset(
     {".avif", ".cr2", ".dng", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef", ".psd", ".svg"}
 )
@@ -48,9 +48,9 @@ class UnreadableFilesError(DataError):
     """Files that cannot be read as images.
 
     Attributes:
-        folder: that they are in, or None for files that were given one by one.
+        folder: their folder, or None for files that were given one by one.
         files: the paths, each with the reason.
-        of: how many files were looked at.
+        of: number of files examined.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class UnreadableFilesError(DataError):
         where = "" if folder is None else f" in {folder}"
         super().__init__(
             f"files{where} must be readable images{cure}. "
-            f"Received: {len(files)} of {of} unreadable: {_named(folder, files)}"
+            f"Received: {len(files)} of {of} unreadable: {_name_files(folder, files)}"
         )
         self.folder, self.files, self.of = folder, tuple(files), of
 
@@ -72,8 +72,8 @@ class FolderImages:
         images: uint8 `[n, height, width, channels]`.
         paths: the n files, in the order of `images`.
         skipped: the files that could not be read.
-        conversions: what each of the n files went through.
-        summary: what they went through, counted.
+        conversions: those of each of the n files.
+        summary: the conversions, counted.
 
     Example:
         >>> found = FolderImages(x.test[:2], paths=(folder / "one.png", folder / "two.png"))
@@ -95,14 +95,14 @@ class FolderImages:
 
 
 class FolderChunk(NamedTuple):
-    """Some files of a folder, as `iterate_folder` gives them.
+    """Some files of a folder, as `iterate_folder` yields them.
 
     Attributes:
         paths: the k files, in the order of `images`.
         images: uint8 `[k, height, width, channels]`.
-        conversions: what each of the k files went through.
+        conversions: those of each of the k files.
         unreadable: files among and after them that could not be read, each with the reason.
-        ignored: files of image formats that are not read, met since the last chunk, by the end of their names.
+        ignored: files of unsupported image formats since the last chunk, by file extension.
 
     Example:
         >>> from tfbnood.data.files import Conversions
@@ -119,7 +119,7 @@ class FolderChunk(NamedTuple):
 
     @property
     def summary(self) -> FileSummary:
-        """What was converted, counted; the sum over chunks is that of the folder."""
+        """The conversions, counted; the sum over chunks is the folder's summary."""
         height, width, channels = self.images.shape[1:]
         reasons = [reason for _, reason in self.unreadable]
         shape = (height, width, channels)
@@ -139,16 +139,16 @@ def from_folder(
     Args:
         folder: searched with its subfolders for names that end in .png, .jpg, .jpeg, .bmp, .gif, .tif, .tiff or .webp.
             Links to folders are not followed.
-        image_shape: `(height, width, channels)` to fit files to, with 1 channel (grey) or 3 (colour). How is stated
-            by `tfbnood.data.files.read_image`.
+        image_shape: `(height, width, channels)` to fit files to, with 1 channel (grey) or 3 (colour), as
+            `tfbnood.data.files.read_image` explains.
         fit: what to do with other aspect ratios: "crop", "pad" or "stretch". Defaults to "crop".
-        skip_unreadable: leave files out that cannot be decoded, and name them in a warning.
-            Defaults to False, which names them in an error.
+        skip_unreadable: skip files that cannot be decoded, and list them in a warning.
+            Defaults to False, which lists them in an error.
         progress: show a bar, on a terminal or in a notebook. Defaults to one after two seconds.
 
     Raises:
-        UnreadableFilesError: when files cannot be decoded, with the list of them.
-        DataError: when the folder or images in it are not there.
+        UnreadableFilesError: if files cannot be decoded, with a list of them.
+        DataError: if the folder does not exist or has no images.
 
     Example:
         >>> from PIL import Image
@@ -185,7 +185,7 @@ def from_folder(
         raise UnreadableFilesError(folder, unreadable, len(kept) + len(unreadable), hint)
     if unreadable:
         warnings.warn(
-            f"skipped {len(unreadable)} unreadable files in {folder}: {_named(folder, unreadable)}",
+            f"skipped {len(unreadable)} unreadable files in {folder}: {_name_files(folder, unreadable)}",
             stacklevel=2,
         )
     reasons = [reason for _, reason in unreadable]
@@ -202,16 +202,16 @@ def iterate_folder(
     skip_unreadable: bool = False,
     chunk: int = 64,
 ) -> Iterator[FolderChunk]:
-    """Reads a folder of any size in chunks, in the order of `from_folder`, ahead of whoever uses them.
+    """Reads a folder of any size in chunks, in the order of `from_folder`, ahead of the caller.
 
-    Threads decode up to two chunks while the caller works on one. Of each folder no more than 4,096 names are in memory
-    and in order: those of a larger one come in several sorted runs, the first of them before the others are listed.
+    Threads decode up to two chunks while the caller works on one. At most 4,096 names of each folder are listed and
+    sorted at a time: a larger folder comes in several sorted runs, the first of them before the others are listed.
 
     Args:
         folder: as for `from_folder`.
         image_shape: as for `from_folder`.
         fit: as for `from_folder`.
-        skip_unreadable: give files that cannot be decoded as `unreadable` of a chunk. Defaults to False, which raises
+        skip_unreadable: list files that cannot be decoded in `unreadable` of a chunk. Defaults to False, which raises
             an error at the first of them.
         chunk: images in every chunk but the last.
 
@@ -244,8 +244,7 @@ def iterate_files(
     """Reads files in chunks, in the order given, as `iterate_folder` does.
 
     Args:
-        files: their paths, whatever their names end in. They may come from a generator, which is asked for two chunks
-            more than the caller has taken.
+        files: their paths, with any extension. A generator is read two chunks ahead of the caller.
         image_shape: as for `from_folder`.
         fit: as for `from_folder`.
         skip_unreadable: as for `iterate_folder`.
@@ -276,14 +275,14 @@ def walk(
     ignored: Counter[str] | None = None,
     closed: list[tuple[Path, str]] | None = None,
 ) -> Iterator[Path]:
-    """Gives the image files below a folder in the order of sorted paths, listing one folder at a time.
+    """Yields the image files below a folder in the order of sorted paths, listing one folder at a time.
 
     Args:
         folder: where to start. Links to folders are not followed.
-        at_a_time: entries of one folder that are listed and sorted before the first of them is given; those of a
-            larger folder come in several sorted runs. Defaults to all.
-        ignored: counts the files of image formats that are not read, by the end of their names.
-        closed: takes folders that cannot be listed, each with the reason.
+        at_a_time: entries of one folder that are listed and sorted before the first of them is yielded; a larger
+            folder comes in several sorted runs. Defaults to all.
+        ignored: counts the files of unsupported image formats, by file extension.
+        closed: collects folders that cannot be listed, each with the reason.
 
     Example:
         >>> (folder / "b").mkdir()
@@ -292,7 +291,7 @@ def walk(
         >>> [str(path.relative_to(folder)) for path in walk(folder)]
         ['a.webp', 'b/a.JPG', 'c.png']
     """
-    for names in _listed(folder, at_a_time, ignored, closed):
+    for names in _list_entries(folder, at_a_time, ignored, closed):
         for name, is_folder in sorted(names):
             path = Path(folder, name)
             if is_folder:
@@ -301,13 +300,13 @@ def walk(
                 yield path
 
 
-def _listed(
+def _list_entries(
     folder: str | os.PathLike[str],
     at_a_time: int | None,
     ignored: Counter[str] | None,
     closed: list[tuple[Path, str]] | None,
 ) -> Iterator[list[tuple[str, bool]]]:
-    """Names of image files and folders in a folder, and whether each is a folder, from so many entries at a time."""
+    """Names of image files and folders in a folder, and whether each is a folder, for `at_a_time` entries at once."""
     try:
         with os.scandir(folder) as entries:
             while some := list(itertools.islice(entries, at_a_time)):
@@ -380,7 +379,7 @@ def _chunks(
         if isinstance(error, UnreadableImageError):
             unreadable.append((path, error.reason))
             continue
-        # Only now, so that unreadable files at the end do not make a chunk without images.
+        # Only now, so that unreadable files at the end do not form a chunk without images.
         if len(kept) == size:
             yield taken()
         image, converted = read.result()
@@ -394,9 +393,9 @@ def _chunks(
 def _read_ahead(
     paths: Iterable[Path], image_shape: tuple[int, int, int], fit: str, ahead: int
 ) -> Iterator[tuple[Path, "Future[tuple[np.ndarray, Conversions]]"]]:
-    """Every file with its image, in order; at most `ahead` are read or waiting to be read before they are asked for."""
+    """Every file with its image, in order; at most `ahead` files are read ahead of the caller."""
     waiting: deque[tuple[Path, Future[tuple[np.ndarray, Conversions]]]] = deque()
-    # Pillow and NumPy do their work without Python's lock.
+    # Pillow and NumPy release Python's lock while they work.
     with ThreadPoolExecutor(_cores(), thread_name_prefix="read_image") as pool:
         try:
             for path in paths:
@@ -426,12 +425,12 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
 def no_images(folder: Path, ignored: Counter[str]) -> DataError:
     others = ", ".join(f"{count} {suffix}" for suffix, count in sorted(ignored.items()))
     return DataError(
-        "folder must hold image files (.png, .jpg, .jpeg, .bmp, .gif, .tif, .tiff or .webp), itself or below. "
+        "folder must hold image files (.png, .jpg, .jpeg, .bmp, .gif, .tif, .tiff or .webp) in it or below it. "
         f"Received: {str(folder)!r}{f' with {others}' if others else ''}"
     )
 
 
-def _named(folder: Path | None, files: Sequence[tuple[Path, str]]) -> str:
+def _name_files(folder: Path | None, files: Sequence[tuple[Path, str]]) -> str:
     names = [
         f"{path if folder is None else path.relative_to(folder)} ({reason})"
         for path, reason in files[:_MOST_NAMED]

@@ -1,4 +1,4 @@
-"""Files and tensors as images: npz, npy, idx, PNG and JPEG, and how one is fitted to a shape."""
+"""Files and tensors as images: npz, npy, idx, PNG and JPEG, and fitting them to a shape."""
 
 import contextlib
 import gzip
@@ -49,7 +49,7 @@ def read_part(path: Path) -> Part:
         labels = _member(archive, "labels", path)
     if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(
-            f"labels in {path} must be integers of shape ({len(images)},), one an image. "
+            f"labels in {path} must be integers of shape ({len(images)},), one per image. "
             f"Received: shape={labels.shape}, dtype={labels.dtype}"
         )
     return Part(images, labels.astype(np.int64))
@@ -69,8 +69,8 @@ def fit_image(image: Any, image_shape: tuple[int, int, int]) -> Any:
 @contextlib.contextmanager
 def _open_numpy(path: Path) -> Iterator[Any]:
     if not path.is_file():
-        raise DataError(f"path must be an npz or npy file. Received: {path}, not a file")
-    # Opened here, since np.load leaves a truncated file open. A pickle in it could run any code.
+        raise DataError(f"path must be an npz or npy file. Received: {path}, which is not a file")
+    # Opened here, since np.load leaves a truncated file open. No pickles: they could run any code.
     with path.open("rb") as file:
         yield readable(lambda: np.load(file, allow_pickle=False), path)
 
@@ -86,7 +86,7 @@ def readable(read: Callable[[], Any], path: Path) -> Any:
         return read()
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"{path} must be a whole file of plain numbers, not a truncated one or Python objects. "
+            f"{path} must be an intact file of plain numbers, without Python objects. "
             f"Received: {first_line(error)}"
         ) from error
 
@@ -95,7 +95,7 @@ def read_idx(path: Path) -> np.ndarray:
     """Reads a gzipped idx file: the bytes 0, 0, 8 (uint8), rank, big-endian int32 sizes, data."""
     if not path.is_file():
         raise DataError(
-            f"{path} is not there, though its folder is; "
+            f"{path} is missing, though its folder exists; "
             "run `apt install --reinstall dataset-fashion-mnist`"
         )
     content = readable(lambda: gzip.decompress(path.read_bytes()), path)
@@ -127,7 +127,7 @@ def from_npz(path: str | os.PathLike[str], key: str = "images") -> np.ndarray:
         uint8 `[n, height, width, channels]`, checked by `as_images`.
 
     Raises:
-        DataError: when the file is not there or broken, has no such key, or holds no images.
+        DataError: if the file is missing or broken, has no such key, or holds no images.
 
     Example:
         >>> np.savez(folder / "mine.npz", images=x.test[:3])
@@ -149,7 +149,7 @@ def from_tf_data(dataset: Any) -> np.ndarray:
         uint8 `[n, height, width, channels]`, checked by `as_images`.
 
     Raises:
-        DataError: when there are no images, no end, or images of several shapes.
+        DataError: if there are no images, infinitely many, or images of several shapes.
 
     Example:
         >>> import tensorflow as tf
@@ -162,7 +162,9 @@ def from_tf_data(dataset: Any) -> np.ndarray:
     if not isinstance(dataset, tf.data.Dataset):
         raise DataError(f"dataset must be a tf.data.Dataset. Received: {type(dataset).__name__}")
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise DataError("dataset must end; use take(). Received: a dataset that repeats for ever")
+        raise DataError(
+            "dataset must be finite; use take(). Received: a dataset that repeats forever"
+        )
     batches = []
     for element in dataset.as_numpy_iterator():
         images = element
@@ -187,7 +189,7 @@ def decode_image(encoded: Any, image_shape: tuple[int, int, int]) -> Any:
     """Decodes one PNG or JPEG image and fits it as `read_image` does: cropped to the aspect ratio, resized by area.
 
     Graph-safe, for `tf.function`, `tf.data` and exported signatures. An image that already has the
-    size keeps its values. TensorFlow's decoder knows neither EXIF orientation nor transparency.
+    size keeps its values. TensorFlow's decoder ignores EXIF orientation and transparency.
 
     Args:
         encoded: a scalar string tensor, the bytes of the file.
@@ -204,14 +206,14 @@ def decode_image(encoded: Any, image_shape: tuple[int, int, int]) -> Any:
     import tensorflow as tf
 
     image_shape = checked_image_shape(image_shape)
-    # This op reads PNG as well. Its default, and tf.io.decode_image, which has no choice, round the
+    # This op reads PNG as well. Its default method, which is the only one of tf.io.decode_image, rounds the
     # cosine transform so coarsely that photographs differ by up to 8 grey levels from Pillow's.
     image = tf.io.decode_jpeg(encoded, channels=image_shape[2], dct_method="INTEGER_ACCURATE")
     return _crop_and_resize(image, image_shape)
 
 
 def _crop_and_resize(image: Any, image_shape: tuple[int, int, int]) -> Any:
-    """What `tfbnood.data.fitting.fit_pixels` does with "crop", as a graph."""
+    """Does what `tfbnood.data.fitting.fit_pixels` does with "crop", as a graph."""
     import tensorflow as tf
 
     height, width = image_shape[:2]
@@ -233,7 +235,7 @@ def _round_ratio(numerator: Any, denominator: int) -> Any:
 
 
 def _line_weights(old: Any, new: int) -> Any:
-    """What each of `old` pixels in a line adds to each of `new` ones, `[new, old]`: areas, or linear when it grows."""
+    """The weights of `old` pixels of a line in `new` ones, `[new, old]`: by area, or linear if it grows."""
     import tensorflow as tf
 
     scale = tf.cast(old, tf.float32) / new

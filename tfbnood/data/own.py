@@ -15,8 +15,8 @@ from tfbnood.errors import DataError
 
 __all__ = ["find_own", "own_path", "share_for_calibration", "share_for_test"]
 
-_MOST = 5000  # images for test or calibration: more make neither better
-_ENOUGH = 200  # images for calibration, where a quarter has them: p-values down to 0.005
+_MOST = 5000  # images for test or calibration: more improve neither
+_ENOUGH = 200  # images for calibration, if a quarter of them is as many: p-values down to 0.005
 
 
 def own_path(name: Any, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
@@ -41,7 +41,7 @@ def own_path(name: Any, data_dir: str | os.PathLike[str] | None = None) -> Path 
 def find_own(
     path: Path, image_shape: tuple[int, int, int] | None = None, *, skip_unreadable: bool = False
 ) -> Found:
-    """What a folder of images or an npz file holds, in the sizes that `tfbnood.data.load` states.
+    """Reads a folder of images or an npz file, with splits of the sizes that `tfbnood.data.load` states.
 
     Args:
         path: of the folder or the file.
@@ -49,7 +49,7 @@ def find_own(
         skip_unreadable: as for `from_folder`.
 
     Raises:
-        DataError: when there is nothing of the kind.
+        DataError: if there is no such folder or file.
 
     Example:
         >>> np.savez(folder / "mine.npz", images=x.test)
@@ -57,11 +57,11 @@ def find_own(
         99
     """
     if path.is_dir():
-        return _from_folder(path, image_shape, skip_unreadable)
+        return _read_folder(path, image_shape, skip_unreadable)
     if path.suffix != ".npz" or not path.is_file():
         missing = "" if path.exists() else ", which does not exist"
         raise DataError(
-            "name must be that of a data set, or the path of a folder of images or of an npz file. "
+            "name must be the name of a data set, or the path of a folder of images or of an npz file. "
             f"Received: name={str(path)!r}{missing}"
         )
     whole = read_part(path)
@@ -75,7 +75,7 @@ def find_own(
 
 
 def share_for_test(n: int) -> int:
-    """How many of n images are for test: a tenth, at least 1 and at most 5,000.
+    """The number of test images among n: a tenth, at least 1 and at most 5,000.
 
     Example:
         >>> [share_for_test(n) for n in (3, 600, 100_000)]
@@ -85,7 +85,7 @@ def share_for_test(n: int) -> int:
 
 
 def share_for_calibration(n: int) -> int:
-    """How many of n images are for calibration: a quarter up to 200, or a tenth if that is more, 1 to 5,000.
+    """The number of calibration images among n: a quarter up to 200, or a tenth if that is more, 1 to 5,000.
 
     The false-alarm rate 0.01 needs at least 99, which 396 images give.
 
@@ -96,7 +96,7 @@ def share_for_calibration(n: int) -> int:
     return min(max(1, n // 10, min(n // 4, _ENOUGH)), _MOST)
 
 
-def _from_folder(
+def _read_folder(
     folder: Path, image_shape: tuple[int, int, int] | None, skip_unreadable: bool
 ) -> Found:
     splits = {
@@ -104,7 +104,7 @@ def _from_folder(
         for split in ("train", "test")
         if (folder / split).is_dir() and next(walk(folder / split, at_a_time=1), None) is not None
     }
-    # One look for all splits: they must get one shape.
+    # One survey for all splits: they must get one shape.
     shape = image_shape or survey(splits.get("train", splits.get("test", folder))).image_shape
     if not splits:
         found = from_folder(folder, shape, skip_unreadable=skip_unreadable)
@@ -114,7 +114,7 @@ def _from_folder(
             whole=Part(found.images),
             test_size=share_for_test(n),
             calibration_size=share_for_calibration(n),
-            order=_order_of_hashes(found, folder),
+            order=_order_by_hash(found, folder),
             files=found.summary,
         )
     read = {
@@ -127,17 +127,17 @@ def _from_folder(
         train=None if train is None else Part(train.images),
         test=None if test is None else Part(test.images),
         calibration_size=None if train is None else share_for_calibration(len(train.images)),
-        order=None if train is None else _order_of_hashes(train, splits["train"]),
+        order=None if train is None else _order_by_hash(train, splits["train"]),
         files=None if train is None else train.summary,
         missing={
-            split: f"{folder} has no {split} images: looked for files below {folder / place}"
+            split: f"{folder} has no {split} images: found none below {folder / place}"
             for split, place in (("train", "train"), ("calibration", "train"), ("test", "test"))
         },
     )
 
 
-def _order_of_hashes(found: FolderImages, folder: Path) -> np.ndarray:
-    """An order that is random, the same everywhere, and hardly changed by files that are added."""
+def _order_by_hash(found: FolderImages, folder: Path) -> np.ndarray:
+    """A random order that is the same on every machine and hardly changes when files are added."""
     names = [path.relative_to(folder).as_posix() for path in found.paths]
     hashes = [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
     return np.array(sorted(range(len(names)), key=hashes.__getitem__))

@@ -1,4 +1,4 @@
-"""Outliers and contaminated pools made of images at hand."""
+"""Outliers and contaminated pools, made from given images."""
 
 import importlib.resources
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MADE_OUTLIERS", "mix", "mix_rows", "outlier_set", "photo_patches", "rotate"]
 
-# What `outlier_set` makes itself, beside the data sets it loads.
+# Outliers that `outlier_set` makes itself, besides the data sets it loads.
 MADE_OUTLIERS = ("rotation", "rotation-bilinear", "inverted", "photos")
 INTERPOLATIONS = ("nearest", "bilinear")
 
@@ -24,13 +24,13 @@ INTERPOLATIONS = ("nearest", "bilinear")
 def outlier_set(
     name: str, inliers: "Dataset", *, seed: int, data_dir: str | os.PathLike[str] | None = None
 ) -> np.ndarray:
-    """Outliers by name: made of the inliers' test images, cut from photographs, or another data set's test images.
+    """Outliers by name: made from the inliers' test images, cut from photographs, or another data set's test images.
 
     Args:
-        name: `rotation` (nearest neighbours), `rotation-bilinear`, `inverted` (made of the inliers), `photos`
+        name: `rotation` (nearest neighbours), `rotation-bilinear`, `inverted` (made from the inliers), `photos`
             (scikit-learn's), or the name of a data set.
         inliers: the in-distribution data set.
-        seed: of what is made.
+        seed: of the random choices.
         data_dir: as for `tfbnood.data.load`.
 
     Returns:
@@ -62,16 +62,14 @@ def rotate(
 ) -> np.ndarray:
     """Rotates every image about its centre by its own random angle.
 
-    What comes from outside the image is zero, and such corners are themselves a cue
-    unless the background is black, too.
+    Pixels from outside the image are zero; such corners are themselves a cue, unless the background is black, too.
 
     Args:
         images: `[n, height, width, channels]`, values in 0–255.
-        degrees: the range that angles are drawn from uniformly, counter-clockwise.
-            Defaults to (90, 270).
+        degrees: the range of angles, drawn uniformly, counter-clockwise. Defaults to (90, 270).
         seed: of the angles; the same seed gives the same angles.
         interpolation: `nearest` (default) takes the nearest pixel, as Pillow and torchvision do by default;
-            `bilinear` weighs four pixels. That blurs, and blurred images are likelier under most models.
+            `bilinear` averages four pixels. That blurs, and blurred images are likelier under most models.
 
     Returns:
         uint8, of the shape of `images`.
@@ -85,13 +83,13 @@ def rotate(
         raise DataError(
             f"interpolation must be one of {', '.join(INTERPOLATIONS)}. Received: interpolation={interpolation!r}"
         )
-    low, high = _checked_range(degrees)
+    low, high = _check_range(degrees)
     angles = np.deg2rad(_random(seed).uniform(low, high, len(images)))
     rotated = np.empty_like(images)
-    # In pieces: the coordinates of 60,000 images at once would take gigabytes.
+    # In chunks: the coordinates of 60,000 images at once would take gigabytes.
     for start in range(0, len(images), 256):
         piece = slice(start, start + 256)
-        rotated[piece] = _rotated(images[piece], angles[piece], interpolation)
+        rotated[piece] = _rotate(images[piece], angles[piece], interpolation)
     return rotated
 
 
@@ -100,8 +98,8 @@ def mix(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws a shuffled pool in which `fraction` of the images are outliers.
 
-    No image is repeated. All outliers are used if there are enough inliers for them, otherwise all
-    inliers; the number of the others is rounded, so that the fraction is met to within one image.
+    No image is repeated. All outliers are used if there are enough inliers, otherwise all inliers; the number of the
+    others is rounded, so that the fraction is met to within one image.
 
     Args:
         inliers: `[n, height, width, channels]`, values in 0–255.
@@ -129,7 +127,7 @@ def mix(
 
 
 def mix_rows(inliers: int, outliers: int, fraction: float, *, seed: int) -> np.ndarray:
-    """The rows that `mix` draws from so many inliers followed by so many outliers, in the pool's order."""
+    """The rows that `mix` draws from the inliers followed by the outliers, in the pool's order."""
     if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < fraction <= 1:
         raise DataError(f"fraction must lie in (0, 1]. Received: fraction={fraction!r}")
     count_out = outliers
@@ -149,10 +147,10 @@ def mix_rows(inliers: int, outliers: int, fraction: float, *, seed: int) -> np.n
 
 
 def photo_patches(n: int, image_shape: tuple[int, int, int], *, seed: int) -> np.ndarray:
-    """Cuts random squares from the two photographs that come with scikit-learn: outliers that are always there.
+    """Cuts random squares from scikit-learn's two photographs: outliers that are always available.
 
     Args:
-        n: how many.
+        n: number of patches.
         image_shape: `(height, width, channels)`, with 1 channel (grey) or 3 (colour). A patch of the
             photograph is four times as high and wide, and averaged down.
         seed: of the places.
@@ -185,7 +183,7 @@ def photo_patches(n: int, image_shape: tuple[int, int, int], *, seed: int) -> np
     return patches
 
 
-def _rotated(images: np.ndarray, angles: np.ndarray, interpolation: str) -> np.ndarray:
+def _rotate(images: np.ndarray, angles: np.ndarray, interpolation: str) -> np.ndarray:
     n, height, width, _ = images.shape
     # A black frame of one pixel, so that outside neighbours can be looked up like any other.
     framed = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -211,7 +209,7 @@ def _random(seed: int) -> np.random.RandomState:
     return np.random.RandomState(int(seed))
 
 
-def _checked_range(degrees: tuple[float, float]) -> tuple[float, float]:
+def _check_range(degrees: tuple[float, float]) -> tuple[float, float]:
     try:
         low, high = (float(limit) for limit in degrees)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Outliers made of in-distribution images alone: to choose settings on, so that no real outlier is ever looked at."""
+"""Outliers made from in-distribution images, to choose settings without ever looking at real outliers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,14 +22,14 @@ KINDS = (
     "zoom",
     "mosaic",
 )
-# `pretext` learns all: the more it knows, the better it tells what it does not know.
+# `pretext` learns all of them: the more it knows, the better it detects what it does not know.
 ALL_KINDS = (*KINDS, "halves", "shift", "jitter", "flat", "stretch", "pixels")
 
 
 def pseudo_outliers(
     images: Any, *, seed: int, kinds: Sequence[str] = KINDS
 ) -> dict[str, np.ndarray]:
-    """Spoils in-distribution images in several ways that keep most of what they look like.
+    """Spoils in-distribution images in several ways that keep most of their appearance.
 
     Rotations are not among them: they are a test set of this field.
 
@@ -43,10 +43,10 @@ def pseudo_outliers(
         four quarters in another order), `noise` (Gaussian, 10 grey levels), `blend` (the mean of two images), `dark`
         and `bright` (x² and √x on 0–1), `blur` (every pixel is the mean of a 3×3 square), `sharp` (twice the image
         minus its blur), `zoom` (the middle quarter at twice the size), `mosaic` (four images at half the size). The
-        last three and `blur` come in pairs: what makes images simpler and what makes them richer. Also, where asked
-        for: `halves` (left and right of two images), `shift` (moved by a quarter, what is missing mirrored), `jitter`
-        (every pixel is one of its neighbours), `flat` (half the contrast), `stretch` (the middle half at twice the
-        width), `pixels` (squares of 2×2 in one colour).
+        last three and `blur` come in pairs: one makes images simpler, the other richer. On request also: `halves`
+        (left and right of two images), `shift` (moved by a quarter, the gap mirrored), `jitter` (every pixel is one of
+        its neighbours), `flat` (half the contrast), `stretch` (the middle half at twice the width), `pixels` (squares
+        of 2×2 in one colour).
 
     Example:
         >>> made = tfbnood.pseudo.pseudo_outliers(tfbnood.data.load("digits").test[:10], seed=0)
@@ -58,26 +58,26 @@ def pseudo_outliers(
     unit = images / np.float32(255)
     ways: dict[str, Callable[[], np.ndarray]] = {
         "flip": lambda: unit[:, ::-1],
-        "patches": lambda: _shuffled_quarters(unit, random),
+        "patches": lambda: _shuffle_quarters(unit, random),
         "noise": lambda: unit + random.normal(0, 10 / 255, unit.shape),
         "blend": lambda: (unit + np.roll(unit, 1, axis=0)) / 2,
         "dark": lambda: unit**2,
         "bright": lambda: np.sqrt(unit),
-        "blur": lambda: _blurred(unit),
-        "sharp": lambda: 2 * unit - _blurred(unit),
-        "zoom": lambda: _zoomed(unit),
+        "blur": lambda: _blur(unit),
+        "sharp": lambda: 2 * unit - _blur(unit),
+        "zoom": lambda: _zoom(unit),
         "mosaic": lambda: _mosaic(unit),
         "halves": lambda: _halves(unit),
-        "shift": lambda: _shifted(unit, random),
-        "jitter": lambda: _jittered(unit, random),
+        "shift": lambda: _shift(unit, random),
+        "jitter": lambda: _jitter(unit, random),
         "flat": lambda: (unit + unit.mean(axis=(1, 2, 3), keepdims=True)) / 2,
-        "stretch": lambda: _stretched(unit),
-        "pixels": lambda: _pixelated(unit),
+        "stretch": lambda: _stretch(unit),
+        "pixels": lambda: _pixelate(unit),
     }
     return {kind: np.rint(255 * np.clip(ways[kind](), 0, 1)).astype(np.uint8) for kind in kinds}
 
 
-def _shuffled_quarters(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+def _shuffle_quarters(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     half_height, half_width = images.shape[1] // 2, images.shape[2] // 2
     rows = (slice(0, half_height), slice(half_height, 2 * half_height))
     columns = (slice(0, half_width), slice(half_width, 2 * half_width))
@@ -91,7 +91,7 @@ def _shuffled_quarters(images: np.ndarray, random: np.random.RandomState) -> np.
     return shuffled
 
 
-def _blurred(images: np.ndarray) -> np.ndarray:
+def _blur(images: np.ndarray) -> np.ndarray:
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
     height, width = images.shape[1:3]
     return sum(
@@ -99,32 +99,32 @@ def _blurred(images: np.ndarray) -> np.ndarray:
     ) / np.float32(9)
 
 
-def _zoomed(images: np.ndarray) -> np.ndarray:
+def _zoom(images: np.ndarray) -> np.ndarray:
     height, width = images.shape[1:3]
     top, left = height // 4, width // 4
     # One line more than needed where a side is odd; cut off at the end.
     middle = images[:, top : top + -(-height // 2), left : left + -(-width // 2)]
-    return _blurred(middle.repeat(2, axis=1).repeat(2, axis=2))[:, :height, :width]
+    return _blur(middle.repeat(2, axis=1).repeat(2, axis=2))[:, :height, :width]
 
 
-def _halved(images: np.ndarray) -> np.ndarray:
+def _halve(images: np.ndarray) -> np.ndarray:
     """Means of squares of 2×2; an odd side loses its last line."""
     even = images[:, : images.shape[1] // 2 * 2, : images.shape[2] // 2 * 2]
     return (even[:, ::2, ::2] + even[:, 1::2, ::2] + even[:, ::2, 1::2] + even[:, 1::2, 1::2]) / 4
 
 
 def _mosaic(images: np.ndarray) -> np.ndarray:
-    small = _halved(images)
+    small = _halve(images)
     above = np.concatenate([small, np.roll(small, 1, axis=0)], axis=2)
     below = np.concatenate([np.roll(small, 2, axis=0), np.roll(small, 3, axis=0)], axis=2)
-    return _with_last_lines(images, np.concatenate([above, below], axis=1))
+    return _restore_last_lines(images, np.concatenate([above, below], axis=1))
 
 
-def _pixelated(images: np.ndarray) -> np.ndarray:
-    return _with_last_lines(images, _halved(images).repeat(2, axis=1).repeat(2, axis=2))
+def _pixelate(images: np.ndarray) -> np.ndarray:
+    return _restore_last_lines(images, _halve(images).repeat(2, axis=1).repeat(2, axis=2))
 
 
-def _with_last_lines(images: np.ndarray, even: np.ndarray) -> np.ndarray:
+def _restore_last_lines(images: np.ndarray, even: np.ndarray) -> np.ndarray:
     """An odd side keeps its last line."""
     made = images.copy()
     made[:, : even.shape[1], : even.shape[2]] = even
@@ -137,7 +137,7 @@ def _halves(images: np.ndarray) -> np.ndarray:
     return np.concatenate([images[:, :, :middle], others[:, :, middle:]], axis=2)
 
 
-def _shifted(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+def _shift(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     height, width = images.shape[1:3]
     down, right = height // 4, width // 4
     padded = np.pad(images, ((0, 0), (down, down), (right, right), (0, 0)), mode="reflect")
@@ -149,7 +149,7 @@ def _shifted(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     return shifted
 
 
-def _jittered(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+def _jitter(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     count, height, width = images.shape[:3]
     down, right = random.randint(-1, 2, size=(2, count, height, width))
     rows = np.clip(np.arange(height)[:, None] + down, 0, height - 1)
@@ -157,7 +157,7 @@ def _jittered(images: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     return images[np.arange(count)[:, None, None], rows, columns]
 
 
-def _stretched(images: np.ndarray) -> np.ndarray:
+def _stretch(images: np.ndarray) -> np.ndarray:
     width = images.shape[2]
     left = width // 4
     # One column more than needed where the width is odd; cut off at once.

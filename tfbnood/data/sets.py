@@ -1,4 +1,4 @@
-"""Data sets by name or path, cut into train, calibration and test."""
+"""Data sets by name or path, split into train, calibration and test."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tfbnood.errors import DataError
 __all__ = ["Dataset", "describe", "load"]
 
 _SPLIT_SEED = 0
-_CALIBRATION_SHARE = 10  # one image in so many
+_CALIBRATION_SHARE = 10  # one image in ten
 _MAX_CALIBRATION = 5000
 _SHOWN = 12  # images in a notebook
 
@@ -28,12 +28,12 @@ class Dataset:
     """A data set in three disjoint parts: train, calibration (held out from train) and test.
 
     Attributes:
-        name: what `load` was asked for.
+        name: as passed to `load`.
         source: where the images came from, in a few words.
         splits: images by split, each uint8 `[n, height, width, channels]`.
         labels: int64 labels `[n]` by split, for the splits that have them.
-        missing: by the name of a split that is not there, the sentence to say when it is asked for.
-        files: of a folder, what was converted in the files that train and calibration were taken from.
+        missing: by the name of a missing split, the error message on access.
+        files: for a folder, the conversions in the files of train and calibration.
 
     Example:
         >>> images = np.zeros((10, 8, 8, 1), np.uint8)
@@ -111,7 +111,7 @@ class Dataset:
             "files": "" if self.files is None else " ".join(sentences(self.files)),
         }
         images = next(iter(self.splits.values()))
-        # From all of it: the first images of a file may be of one class.
+        # Spread over the set: the first images of a file may be of one class.
         rows = np.linspace(0, len(images) - 1, min(len(images), _SHOWN)).astype(int)
         return card(f"Data set {self.name}", facts) + gallery(
             images[rows], [str(row) for row in rows], [False] * len(rows)
@@ -132,30 +132,29 @@ def load(
     has (Debian's dataset-fashion-mnist, scikit-learn's digits); then tensorflow-datasets, which
     downloads. Any name works that the folder has files for.
 
-    A source with a test set keeps it whole and in its order. One without is shuffled by a fixed
+    A test set of the source is kept whole and in its order. A source without one is shuffled with a fixed
     seed, and half of it is test. Calibration is a fixed random tenth of the training images, at
     most 5,000; of the 1,797 digits, 397 are test and 300 calibration.
 
     A path has a separator (`./mnist`), begins with a dot or `~`, or ends in .npz. A plain word that no source knows
-    is one as well if there is such a folder. Of its n images n/10 are test; n/4 up to 200, or else n/10, are
-    calibration; both are at most 5,000. So 600 images give 60, 150 and 390 to train on, and 396 are the fewest for
-    a false-alarm rate of 0.01.
+    is also a path if there is such a folder. Of its n images, n/10 are test, and n/4 up to 200, or else n/10, are
+    calibration; both are at most 5,000. So 600 images give 60 test, 150 calibration and 390 training images, and a
+    false-alarm rate of 0.01 needs at least 396 images.
 
-    Subfolders train/ and test/ of a folder become the splits, and what lies beside them is not read. Calibration is
-    then held out from train/ by the same rule, and test/ should hold no outliers. The names of other subfolders mean
-    nothing. Files are cut in the order of a hash of their names, so that nearly all stay in their split when others
-    are added.
+    Subfolders train/ and test/ become the splits; everything beside them is ignored. Calibration is then held out
+    from train/ by the same rule, and test/ should hold no outliers. The names of other subfolders have no meaning.
+    Files are split in the order of a hash of their names, so that nearly all stay in their split when others are
+    added.
 
     Args:
         name: one of `NAMES`, the stem of npz files in the folder, or a path.
-        data_dir: a folder of npz files. Defaults to the one that the environment variable
-            `TFBNOOD_DATA` names, if any.
-        image_shape: `(height, width, channels)` that the files of a folder are fitted to, as by `from_folder`.
+        data_dir: a folder of npz files. Defaults to the folder in the environment variable `TFBNOOD_DATA`, if set.
+        image_shape: `(height, width, channels)` to fit the files of a folder to, as in `from_folder`.
             Defaults to what `tfbnood.data.survey.survey` suggests. Arrays must have this shape already.
         skip_unreadable: as for `from_folder`.
 
     Returns:
-        A `Dataset`. A split that the source lacks raises a `DataError` when it is asked for.
+        A `Dataset`. Accessing a split that the source lacks raises a `DataError`.
 
     Raises:
         DataError: says, in order, what was looked for and how to get it.
@@ -170,16 +169,16 @@ def load(
         found = find_own(path, shape, skip_unreadable=skip_unreadable)
     else:
         found = find(cast("str", name), data_dir)
-    dataset = _dataset(str(name), found)
+    dataset = _make_dataset(str(name), found)
     if shape not in (None, dataset.image_shape):
         raise DataError(
-            f"image_shape must be {dataset.image_shape}, that of the images in {dataset.source}. "
+            f"image_shape must be {dataset.image_shape}, the shape of the images in {dataset.source}. "
             f"Received: image_shape={shape}"
         )
     return dataset
 
 
-def _dataset(name: str, found: Found) -> Dataset:
+def _make_dataset(name: str, found: Found) -> Dataset:
     parts = _cut(found, name)
     return Dataset(
         name=name,
@@ -197,12 +196,12 @@ def describe(
     data_dir: str | os.PathLike[str] | None = None,
     as_json: bool = False,
 ) -> str:
-    """Says of each data set where this machine has it from and how many images, or how to get it.
+    """Describes each data set: its source and number of images on this machine, or how to get it.
 
     Args:
-        names: Defaults to all of `NAMES`. Those that only a download would bring are tried as well.
+        names: Defaults to all of `NAMES`, including those that have to be downloaded.
         data_dir: as for `load`.
-        as_json: give JSON instead of text.
+        as_json: return JSON instead of text.
 
     Example:
         >>> describe(["digits"]).split(";")[0]
@@ -220,12 +219,12 @@ def describe(
             rows.append({"name": name, "shape": shape, **counts, "source": dataset.source})
     if as_json:
         return json.dumps(rows, indent=2)
-    return "\n".join(_description(row) for row in rows)
+    return "\n".join(_describe_dataset(row) for row in rows)
 
 
-def _description(row: dict[str, Any]) -> str:
+def _describe_dataset(row: dict[str, Any]) -> str:
     if "error" in row:
-        return f"{row['name']:14} not here: {row['error']}"
+        return f"{row['name']:14} not available: {row['error']}"
     shape = "×".join(map(str, row["shape"]))
     counts = ", ".join(
         f"{row[key]} {key}" for key in ("train", "calibration", "test") if key in row
@@ -234,9 +233,9 @@ def _description(row: dict[str, Any]) -> str:
 
 
 def _cut(found: Found, name: str) -> dict[str, Part]:
-    """Cuts what was found into disjoint splits, the same ones on every machine and in any year."""
-    # RandomState and not default_rng: NumPy's policy freezes only the stream of the former. Were it
-    # to change, images that a saved model was trained on would turn up in its calibration set.
+    """Cuts the images into disjoint splits, which are the same on every machine and will stay the same."""
+    # RandomState and not default_rng: NumPy's policy freezes only the stream of the former. If it changed, images that
+    # a saved model was trained on would appear in its calibration set.
     random = np.random.RandomState(_SPLIT_SEED)
     parts: dict[str, Part] = {}
     train, test = found.train, found.test

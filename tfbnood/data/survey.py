@@ -1,4 +1,4 @@
-"""A look at the headers of a folder's files: which sizes and channels they have, and which a detector should have."""
+"""Reads the headers of a folder's files: which sizes and channels they have, and which a detector should have."""
 
 import math
 import os
@@ -19,10 +19,10 @@ __all__ = ["FolderSurvey", "survey"]
 
 @dataclass(frozen=True)
 class FolderSurvey:
-    """What the headers of a sample of files say.
+    """What the headers of a sample of files state.
 
     Attributes:
-        files: image files in the folder.
+        files: number of image files in the folder.
         sizes: the sampled files by `(height, width)`, upright, the most common first.
         formats: the sampled files by format, the most common first.
         grey: how many of them are stored in grey.
@@ -42,21 +42,21 @@ class FolderSurvey:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """`suggest()`: at most 128 pixels a side, divisible by 4."""
+        """`suggest()`: sides of at most 128 pixels, divisible by 4."""
         return self.suggest()
 
     def suggest(self, *, largest: int = 128, multiple: int = 4) -> tuple[int, int, int]:
-        """The `(height, width, channels)` that a detector of these files should have.
+        """The `(height, width, channels)` that a detector for these files should have.
 
         The longer side is `largest`, or less if a tenth of the files would have to be enlarged: the 10th percentile of
         their longer sides. The ratio of the sides is the geometric mean of the files' ratios, so that portraits and
         landscapes in equal parts give a square. Both sides are rounded to a multiple of `multiple`, down where files
         would have to be enlarged. There is one channel if every file is stored in grey, otherwise there are three.
-        Files of one size that keeps these rules keep every pixel.
+        If all files have one size that follows these rules, they keep every pixel.
 
         Args:
-            largest: pixels that the longer side may have.
-            multiple: that the sides must be divisible by, as models require.
+            largest: maximum length of the longer side, in pixels.
+            multiple: a number that the sides must be divisible by, as models require.
 
         Example:
             >>> FolderSurvey(60000, {(28, 28): 200}, {"PNG": 200}, grey=200).suggest()
@@ -84,16 +84,16 @@ class FolderSurvey:
 
 
 def survey(folder: str | os.PathLike[str], *, most: int = 200, seed: int = 0) -> FolderSurvey:
-    """Looks at the headers of a random sample of a folder's image files; no pixel is decoded.
+    """Reads the headers of a random sample of a folder's image files; decodes no pixels.
 
     Args:
         folder: as for `from_folder`.
-        most: files to look at. With fewer in the folder, all are.
+        most: maximum number of files to read.
         seed: of the sample.
 
     Raises:
-        UnreadableFilesError: when none of the files has the header of an image.
-        DataError: when the folder or images in it are not there.
+        UnreadableFilesError: if none of the files has the header of an image.
+        DataError: if the folder does not exist or has no images.
 
     Example:
         >>> from PIL import Image
@@ -130,7 +130,7 @@ def survey(folder: str | os.PathLike[str], *, most: int = 200, seed: int = 0) ->
 
 
 def _sample(folder: Path, most: int, seed: int, ignored: Counter[str]) -> tuple[list[Path], int]:
-    """A uniform sample and the number of all files, in one walk and without a list of them (Vitter's algorithm R)."""
+    """A uniform sample and the number of all files, in one pass and without a list of them (Vitter's algorithm R)."""
     chance = random.Random(seed)
     sample: list[Path] = []
     files = 0

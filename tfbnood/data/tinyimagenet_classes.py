@@ -1,4 +1,4 @@
-"""Which classes of Tiny ImageNet show what CIFAR-10 shows: no outliers for a model of CIFAR-10, whatever the file says.
+"""The classes of Tiny ImageNet that also occur in CIFAR-10, and thus are not outliers for a model of CIFAR-10.
 
 A label of `tinyimagenet.npz` is the index of its class among the 200 WordNet ids of Stanford CS231n's Tiny ImageNet,
 sorted. The list is that of `sets/words200.txt` in github.com/rmccorm4/Tiny-Imagenet-200; some copies of `wnids.txt`
@@ -61,28 +61,28 @@ BORDERLINE: Mapping[int, tuple[str, str, str]] = MappingProxyType(
         49: ("ox", "horse", "a hoofed animal of like build"),  # n02403003
         50: ("bison", "horse", "a hoofed animal of like build"),  # n02410509
         51: ("bighorn", "deer", "a horned sheep of like build"),  # n02415577
-        52: ("gazelle", "deer", "an antelope: looks like a deer, is none"),  # n02423022
+        52: ("gazelle", "deer", "an antelope: looks like a deer, but is not one"),  # n02423022
         53: ("Arabian camel", "horse", "a hoofed animal of like build, often ridden"),  # n02437312
         81: ("bullet train", "truck", "a big vehicle, but on rails"),  # n02917067
         103: ("freight car", "truck", "a big vehicle, but on rails"),  # n03393912
         107: ("go-kart", "automobile", "four wheels and a driver, but no car body"),  # n03444034
         137: ("projectile", "airplane", "a missile, at times on or beside a plane"),  # n04008634
         145: ("school bus", "truck", "as big as a truck; CIFAR-10 has no buses"),  # n04146614
-        164: ("tractor", "truck", "a big vehicle, but of the field"),  # n04465501
+        164: ("tractor", "truck", "a big vehicle, but for farming"),  # n04465501
         166: ("trolleybus", "truck", "as big as a truck; CIFAR-10 has no buses"),  # n04487081
     }
 )
 
 
 def without_cifar10_kinds(labels: Any, *, drop_borderline: bool = False) -> np.ndarray:
-    """Marks the images of Tiny ImageNet that are outliers for a model of CIFAR-10: those of no class of its kinds.
+    """Marks the images of Tiny ImageNet that are outliers for a model of CIFAR-10.
 
     Args:
         labels: integers `[n]` in 0–199, as in `tinyimagenet.npz`.
         drop_borderline: drop the classes of `BORDERLINE` as well. Defaults to False.
 
     Returns:
-        bool `[n]`, True where the image is to be kept.
+        bool `[n]`, True for images to keep.
 
     Raises:
         DataError: labels that are not integers `[n]` in 0–199.

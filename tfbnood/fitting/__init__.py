@@ -1,4 +1,4 @@
-"""From images to a calibrated detector in minutes: what `tfbnood fit` chooses and does."""
+"""From images to a calibrated detector in minutes: the choices and steps of `tfbnood fit`."""
 
 from typing import TYPE_CHECKING, Any
 

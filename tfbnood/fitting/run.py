@@ -1,4 +1,4 @@
-"""Carries a plan out: reads, fits or trains, calibrates, and says what came of it."""
+"""Carries out a plan: reads, fits or trains, calibrates, and reports the outcome."""
 
 import dataclasses
 import datetime
@@ -21,20 +21,20 @@ __all__ = ["Fitted", "fit"]
 
 _LEAST_STEPS, _MOST_STEPS = 100, 20_000
 _TRAINING_SHARE = (
-    0.7  # of the minutes; the rest is for pretext-less fitting, calibration and the page
+    0.7  # of the minutes; the rest is for fitting without pretext, calibration and the page
 )
-_PRETEXT_MINUTES = 40  # from here on the default's own networks have time to be trained
+_PRETEXT_MINUTES = 40  # from here on, there is time to train the networks of pretext
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """What `fit` made.
+    """The result of `fit`.
 
     Attributes:
         detector: calibrated.
-        dataset: the images, cut into train, calibration and test.
+        dataset: the images, split into train, calibration and test.
         plan: what was chosen.
-        seconds: it took.
+        seconds: time taken.
 
     Example:
         >>> Fitted(detector, x, tfbnood.fitting.make_plan("digits"), seconds=60.0).detector.image_shape
@@ -57,17 +57,17 @@ def fit(
     say: Callable[[str], None] = print,
     progress: bool = True,
 ) -> Fitted:
-    """Makes the detector of a plan and saves it as a folder.
+    """Makes the planned detector and saves it as a folder.
 
-    A training is kept beside it, in `OUT.training`, until the detector is saved: the same call again resumes it.
+    Training takes place in `OUT.training`, which stays until the detector is saved: the same call again resumes it.
 
     Args:
         plan: of `make_plan`.
         out: folder of the detector.
         data_dir: as for `tfbnood.data.load`.
-        skip_unreadable: leave files out that cannot be read.
-        seed: of everything random.
-        say: takes one sentence for each step.
+        skip_unreadable: skip files that cannot be read.
+        seed: of all random choices.
+        say: called with one sentence per step.
         progress: show bars on a terminal.
 
     Example:
@@ -111,13 +111,13 @@ def fit(
         }
         settings: dict[str, Any] = {}
     else:
-        model = _trained(plan, dataset, training, seed, say, progress)
-        # pretext trains two networks more, for longer than most have.
+        model = _train_model(plan, dataset, training, seed, say, progress)
+        # pretext would train two more networks, which takes too long for most users.
         settings = {"pretext": plan.minutes >= _PRETEXT_MINUTES}
         about["model"] = {"name": "vae", "preset": plan.preset}
     from tfbnood.detector import (
         Detector,
-    )  # Only now: unreadable files are found without TensorFlow.
+    )  # Imports TensorFlow: only after unreadable files are found.
 
     detector = Detector(
         model,
@@ -130,11 +130,11 @@ def fit(
     detector.about = about
     detector.calibrate(dataset.calibration, progress=progress)
     detector.save(out)
-    _remove(training)
+    _remove_training(training)
     return Fitted(detector, dataset, plan, time.monotonic() - began)
 
 
-def _trained(
+def _train_model(
     plan: Plan,
     dataset: Dataset,
     folder: pathlib.Path,
@@ -142,17 +142,17 @@ def _trained(
     say: Callable[[str], None],
     progress: bool,
 ) -> Any:
-    """A VAE trained for the share of the minutes; an interrupted training resumes with the steps it began with."""
+    """Trains a VAE for its share of the time; an interrupted training resumes with its original number of steps."""
     from tfbnood.training.run import train
 
     note = folder.with_name(f"{folder.name}.json")
     try:
         steps = int(json.loads(note.read_text())["steps"])
     except (OSError, ValueError, KeyError, TypeError):
-        steps = _steps(plan, dataset, seed)
+        steps = _estimate_steps(plan, dataset, seed)
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_json(note, {"steps": steps})
-    say(f"Training for {steps} steps; Ctrl-C and the same command again resume.")
+    say(f"Training for {steps} steps; after Ctrl-C, run the same command again to resume.")
     assert plan.preset is not None
     return train(
         dataset,
@@ -165,8 +165,8 @@ def _trained(
     )
 
 
-def _steps(plan: Plan, dataset: Dataset, seed: int) -> int:
-    """How many steps the time allows, by the time of a few."""
+def _estimate_steps(plan: Plan, dataset: Dataset, seed: int) -> int:
+    """The number of steps that fit into the time, estimated from a few."""
     from tfbnood.models.vae import VAE
 
     assert plan.preset is not None
@@ -182,8 +182,8 @@ def _steps(plan: Plan, dataset: Dataset, seed: int) -> int:
     return int(min(max(possible, _LEAST_STEPS), _MOST_STEPS))
 
 
-def _remove(training: pathlib.Path) -> None:
-    """The training is in the detector now."""
+def _remove_training(training: pathlib.Path) -> None:
+    """Removes the training folder; the detector now holds the model."""
     import shutil
 
     shutil.rmtree(training, ignore_errors=True)
