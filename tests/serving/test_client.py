@@ -216,8 +216,8 @@ def test_other_errors_are_not_asked_again(fake):
     [
         (b"<html>a proxy</html>", "answered 200: <html>a proxy"),
         (b"[1]", "answered 200"),
-        (b'{"outputs": [1.0]}', "is no export of tfbnood"),
-        (b'{"predictions": []}', "is no export of tfbnood"),
+        (b'{"outputs": [1.0]}', "is not an export of tfbnood"),
+        (b'{"predictions": []}', "is not an export of tfbnood"),
         (
             json.dumps({"outputs": answer_for({"inputs": {"images": [1]}})}).encode(),
             "10 images must",

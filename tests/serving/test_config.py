@@ -71,7 +71,7 @@ def test_a_config_says_which_versions_to_load(tmp_path, policy, wanted):
         (
             'model_config_list { config { name: "a" base_path: "/x" } '
             'config { name: "a" base_path: "/y" } }',
-            "a name of its own",
+            "a different name",
         ),
         (
             'model_config_list { config { name: "a" base_path: "/x" '

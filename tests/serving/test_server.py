@@ -56,15 +56,15 @@ def test_the_start_says_that_it_is_for_development(folder, capsys):
     said = capsys.readouterr().err
     lines = [
         "loading factor version 3 …",
-        "serves factor version 3",
+        "loaded factor version 3",
         f"serving factor at {server.url}/v1/models/factor",
-        f"listens at {server.url}: for development, not for production",
+        f"listening at {server.url}: for development, not for production",
     ]
     places = [said.index(f"tfbnood serve: {line}") for line in lines]
     assert places == sorted(places)
     assert "TensorFlow Serving 2." in said  # whose rules it follows
-    assert "serves factor version 3\n" in said
-    assert f"listens at {server.url}: for development, not for production" in said
+    assert "loaded factor version 3\n" in said
+    assert f"listening at {server.url}: for development, not for production" in said
 
 
 # Versions.

@@ -74,13 +74,13 @@ def test_a_signal_while_loading_ends_the_process_at_once(start, number, expected
     assert code == expected
     assert seconds < 5
     assert "Traceback" not in process.text
-    assert "serves" not in process.text  # it had not finished loading
+    assert "loaded" not in process.text  # it had not finished loading
 
 
 def test_a_signal_while_a_new_version_is_loaded_does_not_wait_for_it(start, factor_base):
     base, _ = factor_base
     process = start(base)
-    process.wait_for("listens at")
+    process.wait_for("listening at")
     url = next(
         line.split(" at ")[1] for line in process.text.splitlines() if "serving factor" in line
     )
@@ -94,4 +94,4 @@ def test_a_signal_while_a_new_version_is_loaded_does_not_wait_for_it(start, fact
     assert code == 0
     assert seconds < 5
     assert "Traceback" not in process.text
-    assert "serves factor version 2" not in process.text
+    assert "loaded factor version 2" not in process.text

@@ -1,6 +1,6 @@
 """A client of exported detectors behind TensorFlow Serving's REST API, real or the development server.
 
-Needs NumPy, not TensorFlow: a machine that only asks does not have to wait for it, or have it.
+Needs NumPy, not TensorFlow: a client machine need not install or import it.
 """
 
 import base64
@@ -29,7 +29,7 @@ _DTYPES = {
     "valid": np.bool_,
 }
 _OPTIONAL = {"bits_per_dim": np.float32}
-# Large images go in smaller requests: this many values are some 20 MB of JSON.
+# Large images go in smaller requests: this many values are about 20 MB of JSON.
 _VALUES_PER_REQUEST = 4_000_000
 _BYTES_PER_REQUEST = 16_000_000
 _RETRIED = (429, 503)
@@ -39,13 +39,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """What the server says of n images; every array has the shape `[n]`.
+    """The server's answer for n images; every array has the shape `[n]`.
 
     Attributes:
         score: the detector's statistic; greater is stranger.
         p_value: share of in-distribution images that would score as high.
-        is_ood: whether the image is called out-of-distribution.
-        valid: False for a row that was no image, or had values outside 0–255.
+        is_ood: whether the image is flagged as out-of-distribution.
+        valid: False for a row that was not an image or had values outside 0–255.
         bits_per_dim: negative log-likelihood; None for a detector that has no likelihood model.
 
     Example:
@@ -71,10 +71,10 @@ class Client:
     Args:
         url: the server, such as `http://localhost:8501`.
         model: name of the served model.
-        version: which version to ask. Defaults to the newest.
-        label: a label of a version, instead.
+        version: the version to use. Defaults to the newest.
+        label: instead, a label of a version.
         timeout: seconds to wait for an answer.
-        retries: how often to ask again when the server is busy (429, 503) or not reachable, with growing pauses.
+        retries: how often to try again if the server is busy (429, 503) or unreachable, with growing pauses.
         images_per_request: how many images go in one request.
 
     Example:
@@ -120,13 +120,13 @@ class Client:
         """Scores images of shape `[n, height, width, channels]` with values 0–255.
 
         Raises:
-            DataError: these are no such images.
-            ServingError: the server cannot be reached, or refuses.
+            DataError: if the images do not have this form.
+            ServingError: if the server cannot be reached or refuses.
         """
         images = as_images(images)
         size = min(self._images_per_request, max(1, _VALUES_PER_REQUEST // images[0].size))
         chunks = (images[start : start + size] for start in range(0, len(images), size))
-        return _joined(
+        return _join(
             [self._scores("serving_default", "images", chunk.tolist()) for chunk in chunks]
         )
 
@@ -134,16 +134,16 @@ class Client:
         """Scores PNG and JPEG files; the server decodes them and fits them to the model's size.
 
         Raises:
-            ServingError: a file cannot be read, or the server cannot be reached, or refuses.
+            ServingError: if a file cannot be read, or the server cannot be reached or refuses.
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
         parts = [
-            self._scores("encoded", "image_bytes", chunk) for chunk in self._encoded_chunks(paths)
+            self._scores("encoded", "image_bytes", chunk) for chunk in self._encode_chunks(paths)
         ]
         if not parts:
             raise ServingError("paths must name at least one file. Received: none")
-        return _joined(parts)
+        return _join(parts)
 
     def metadata(self) -> dict[str, Any]:
         """Name, version and signatures of the served model."""
@@ -153,7 +153,7 @@ class Client:
         """The versions that the server knows, and their states."""
         return self._ask("GET", "")
 
-    def _encoded_chunks(self, paths: Iterable[str | os.PathLike]) -> Iterator[list[dict[str, str]]]:
+    def _encode_chunks(self, paths: Iterable[str | os.PathLike]) -> Iterator[list[dict[str, str]]]:
         chunk: list[dict[str, str]] = []
         held = 0
         for path in paths:
@@ -175,8 +175,8 @@ class Client:
         outputs = self._ask("POST", ":predict", json.dumps(body).encode()).get("outputs")
         if not isinstance(outputs, Mapping) or not _DTYPES.keys() <= outputs.keys():
             raise ServingError(
-                f"{self.url}{self._path} is no export of tfbnood: {signature} must answer with "
-                f"{', '.join(_DTYPES)}. Received: {_short(outputs)}"
+                f"{self.url}{self._path} is not an export of tfbnood: {signature} must answer with "
+                f"{', '.join(_DTYPES)}. Received: {_shorten(outputs)}"
             )
         arrays: dict[str, np.ndarray] = {
             key: np.asarray(outputs[key], dtype)
@@ -199,13 +199,15 @@ class Client:
                 allow_redirects=False,
             )
         except urllib3.exceptions.NewConnectionError as error:
-            raise ServingError(f"{self.url} cannot be reached ({_cause(error)})") from error
+            raise ServingError(f"{self.url} cannot be reached ({_find_cause(error)})") from error
         except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
             raise ServingError(f"{self.url} did not answer within {self._timeout:g} s") from error
         except requests.ConnectionError as error:
-            raise ServingError(f"{self.url} cannot be reached ({_cause(error)})") from error
+            raise ServingError(f"{self.url} cannot be reached ({_find_cause(error)})") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise ServingError(f"{self.url} cannot be asked ({_cause(error)})") from error
+            raise ServingError(
+                f"the request to {self.url} failed ({_find_cause(error)})"
+            ) from error
         return self._answer(response.status_code, response.content)
 
     def _answer(self, code: int, content: bytes) -> dict[str, Any]:
@@ -218,11 +220,11 @@ class Client:
         said = (
             answer.get("error") if isinstance(answer, dict) else content.decode("utf-8", "replace")
         )
-        raise ServingError(f"{self.url}{self._path} answered {code}: {_short(said)}", code)
+        raise ServingError(f"{self.url}{self._path} answered {code}: {_shorten(said)}", code)
 
 
 class _Retry(urllib3.util.Retry):
-    """Asks again only where that helps, with pauses that have a bound whatever the server wishes."""
+    """Retries only where that helps, with bounded pauses whatever the server requests."""
 
     def increment(
         self,
@@ -233,7 +235,7 @@ class _Retry(urllib3.util.Retry):
         _pool: Any = None,
         _stacktrace: Any = None,
     ) -> Any:
-        # Who waited once for the whole time-out, or mistyped the host, wants to know now. For urllib3 a refused
+        # A user who has waited for the whole time-out, or mistyped the host, wants to know now. For urllib3 a refused
         # connection is a kind of time-out.
         refused = isinstance(error, urllib3.exceptions.NewConnectionError)
         timed_out = isinstance(error, urllib3.exceptions.TimeoutError) and not refused
@@ -252,33 +254,33 @@ def _new_session(retries: int) -> requests.Session:
         redirect=0,
         other=0,
         status_forcelist=_RETRIED,
-        # POST too: scoring changes nothing on the server, so asking twice does no harm.
+        # POST too: scoring changes nothing on the server, so that a repeated request does no harm.
         allowed_methods=None,
         backoff_factor=_FIRST_PAUSE,
         backoff_max=_LONGEST_PAUSE,
         raise_on_status=False,
     )
     session = requests.Session()
-    # No proxies and no .netrc from the environment: a server on this machine is asked directly.
+    # No proxies and no .netrc from the environment: a local server is contacted directly.
     session.trust_env = False
     for scheme in ("http://", "https://"):
         session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=retry))
     return session
 
 
-def _cause(error: BaseException) -> str:
-    """The words of the system, from below the layers of requests and urllib3."""
+def _find_cause(error: BaseException) -> str:
+    """The system's error message, from below the layers of requests and urllib3."""
     while below := error.__cause__ or error.__context__:
         error = below
-    return _short(error)
+    return _shorten(error)
 
 
-def _joined(parts: list[Scores]) -> Scores:
+def _join(parts: list[Scores]) -> Scores:
     # A server may change to a version with other outputs between two requests.
     known = [key for key in vars(parts[0]) if all(getattr(one, key) is not None for one in parts)]
     return Scores(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in known})
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 300 else f"{text[:300]}…"

@@ -1,4 +1,4 @@
-"""`tfbnood serve`: the real TF Serving where there is one, its container where Docker answers, else the stand-in."""
+"""`tfbnood serve`: TF Serving if it is installed, its container if Docker runs, else the stand-in."""
 
 import os
 import pathlib
@@ -39,17 +39,17 @@ def serve(
 ) -> int:
     """Serves models until Ctrl-C or SIGTERM and returns the exit code.
 
-    While models are loaded, a signal ends the whole process at once: with 130 for Ctrl-C, with 0 for SIGTERM.
+    While models are being loaded, a signal ends the process at once: with code 130 for Ctrl-C, 0 for SIGTERM.
 
     Args:
         path: a model base, a folder of bases, or a `models.config` of TF Serving.
         port: of the REST API.
-        host: to bind to; the real server binds to all addresses, which is said.
-        stand_in: use the stand-in even where there is a real server.
+        host: to bind to; the real server binds to all addresses, and a message says so.
+        stand_in: use the stand-in even if there is a real server.
         merge: join the rows of concurrent requests (server-side batching).
-        max_batch_size: with `merge`, the rows of one call; a request with more is refused.
-        batch_timeout_micros: with `merge`, how long a call waits for rows of others.
-        max_rows: rows of a request that the stand-in accepts; the real server has no such bound.
+        max_batch_size: with `merge`, the maximum number of rows per call; larger requests are refused.
+        batch_timeout_micros: with `merge`, how long a call waits for other requests.
+        max_rows: the maximum number of rows per request to the stand-in; the real server has no such limit.
     """
     path = pathlib.Path(path).resolve()
     if not path.exists():
@@ -67,7 +67,7 @@ def serve(
     from tfbnood.serving.standin.server import Server
 
     _say(
-        "no tensorflow_model_server and no Docker here: this is a stand-in for development, not for production"
+        "found neither tensorflow_model_server nor Docker: using a stand-in for development, not for production"
     )
     server = Server(
         models_from(path),
@@ -105,7 +105,7 @@ def find_model_server() -> str | None:
 def server_command(
     executable: str, path: pathlib.Path, port: int, *, batching: tuple[int, int] | None = None
 ) -> list[str]:
-    """The command line of the real server; `batching` is the greatest batch and the time-out in microseconds."""
+    """The command line of the real server; `batching` is the maximum batch and the time-out in microseconds."""
     command = [executable, f"--rest_api_port={port}", "--port=0"]
     if batching is not None:
         command += _batching_options(_batching_file(*batching))
@@ -138,13 +138,13 @@ def _bases(folder: pathlib.Path) -> list[pathlib.Path]:
     bases = sorted(path for path in folder.iterdir() if is_base(path))
     if not bases:
         raise TfbnoodError(
-            f"path must hold model bases, NAME/1/saved_model.pb. Received: {folder} without any"
+            f"path must hold model bases, NAME/1/saved_model.pb. Received: {folder}, which has none"
         )
     return bases
 
 
 def _config_file(path: pathlib.Path, inside: str | None = None) -> pathlib.Path:
-    """A `models.config` for a folder of bases; a file is taken as it is."""
+    """Yields a `models.config` for a folder of bases; a file is used as it is."""
     if path.is_file():
         return path
     message = new_model_server_config()
@@ -188,12 +188,12 @@ def _run(command: list[str]) -> int:
     try:
         return subprocess.run(command).returncode
     except KeyboardInterrupt:
-        return 0  # The server had the Ctrl-C as well, and has drained.
+        return 0  # The server received the Ctrl-C as well, and has drained.
 
 
 def _end_at_once(code: int) -> NoReturn:
     _say("tfbnood serve: stopped")
-    # A thread may be inside TensorFlow: an orderly end of Python would wait for it, or crash under it.
+    # A thread may be inside TensorFlow: an orderly exit of Python would wait for it, or crash.
     sys.stdout.flush()
     os._exit(code)
 

@@ -8,8 +8,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 __all__ = ["new_model_server_config", "read_model_server_config", "write_model_server_config"]
 
 # Names and numbers of tensorflow_serving/config: model_server_config.proto, logging_config.proto,
-# log_collector_config.proto and file_system_storage_path_source.proto. Left out is custom_model_config, which no
-# stock server reads either.
+# log_collector_config.proto and file_system_storage_path_source.proto, without custom_model_config, which stock
+# servers ignore, too.
 _SCHEMA = """
 name: "tfbnood/model_server_config.proto" package: "tensorflow.serving" syntax: "proto3"
 enum_type {
@@ -97,7 +97,7 @@ message_type {
 
 @functools.cache
 def _message_class() -> Any:
-    # A pool of its own: tensorflow-serving-api registers the same names in the common one.
+    # A separate pool: tensorflow-serving-api registers the same names in the default one.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(
@@ -114,7 +114,7 @@ def read_model_server_config(text: str) -> Any:
     """The ModelServerConfig of a text.
 
     Raises:
-        ValueError: line and column of what is not understood, and why.
+        ValueError: with line, column and cause of a mistake.
     """
     try:
         return text_format.Parse(text, new_model_server_config())

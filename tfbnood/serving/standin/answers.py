@@ -1,4 +1,4 @@
-"""Tensors to JSON by the rules of TensorFlow Serving's REST API; the other half of `rest`."""
+"""Tensors to JSON by the rules of TensorFlow Serving's REST API; the counterpart of `rest`."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from tfbnood.serving.standin.rest import RestError, type_name
 
 __all__ = ["error_body", "response_body"]
 
-# As many digits as tell every number of the type from its neighbours.
+# Enough digits to distinguish every number of the type from its neighbours.
 _DIGITS = {"float32": 9, "float64": 17}
 
 
@@ -22,7 +22,7 @@ def error_body(message: str) -> bytes:
 
 
 def response_body(outputs: Mapping[str, np.ndarray], *, row: bool) -> bytes:
-    """The JSON body for the outputs of a signature; a single output goes without its name.
+    """The JSON body for the outputs of a signature; a single output has no name.
 
     Example:
         >>> response_body({"y": np.array([1.0, 0.2, 1 / 3])}, row=True)
@@ -32,10 +32,10 @@ def response_body(outputs: Mapping[str, np.ndarray], *, row: bool) -> bytes:
         _check_rows(outputs)
     columns = {name: _texts(name, outputs[name]) for name in sorted(outputs)}
     if len(columns) == 1:
-        (answer,) = map(_joined, columns.values())
+        (answer,) = map(_join, columns.values())
     elif row:
         rows = zip(*columns.values(), strict=True)
-        answer = _joined([_object(dict(zip(columns, values, strict=True))) for values in rows])
+        answer = _join([_object(dict(zip(columns, values, strict=True))) for values in rows])
     else:
         answer = _object(columns)
     return _object({"predictions" if row else "outputs": answer}).encode("utf-8", "surrogateescape")
@@ -58,7 +58,7 @@ def _texts(name: str, array: np.ndarray) -> Any:
     """The JSON texts of the numbers or strings of a tensor, in nested lists of its shape."""
     flat = array.ravel().tolist()
     if array.dtype.name in _DIGITS:
-        texts = _decimals(array.ravel())
+        texts = _format_numbers(array.ravel())
     elif array.dtype == object:
         write = _base64 if name.endswith("_bytes") else _string
         texts = [write(value) for value in flat]
@@ -73,8 +73,8 @@ def _texts(name: str, array: np.ndarray) -> Any:
     return np.array(texts, object).reshape(array.shape).tolist()
 
 
-def _decimals(numbers: np.ndarray) -> list[str]:
-    """Six digits where they give the same number again, else all; always with a point or an exponent."""
+def _format_numbers(numbers: np.ndarray) -> list[str]:
+    """Six digits if they restore the same number, else all; always with a point or an exponent."""
     short = [f"{number:.6g}" for number in numbers.tolist()]
     with np.errstate(over="ignore"):
         same = np.array(short, np.float64).astype(numbers.dtype) == numbers
@@ -101,9 +101,9 @@ def _base64(value: bytes) -> str:
 
 def _object(members: Mapping[str, Any]) -> str:
     return (
-        f"{{{', '.join(f'{json.dumps(name)}: {_joined(text)}' for name, text in members.items())}}}"
+        f"{{{', '.join(f'{json.dumps(name)}: {_join(text)}' for name, text in members.items())}}}"
     )
 
 
-def _joined(texts: Any) -> str:
-    return texts if isinstance(texts, str) else f"[{', '.join(map(_joined, texts))}]"
+def _join(texts: Any) -> str:
+    return texts if isinstance(texts, str) else f"[{', '.join(map(_join, texts))}]"

@@ -25,11 +25,11 @@ class ModelConfig:
     name: str
     base: pathlib.Path
     labels: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    versions: frozenset[int] | None = None  # just these; None: the newest ones
+    versions: frozenset[int] | None = None  # only these; None: the newest ones
     newest: int | None = 1  # how many of the newest; None: all
 
     def wanted(self, there: Iterable[int]) -> list[int]:
-        """Which of the versions that are there to load."""
+        """Which of the available versions to load."""
         if self.versions is not None:
             return sorted(self.versions.intersection(there))
         return sorted(there)[-self.newest :] if self.newest else sorted(there)
@@ -40,10 +40,10 @@ def models_from(path: str | os.PathLike, name: str | None = None) -> list[ModelC
 
     Args:
         path: the base, the folder or the file.
-        name: another name for the model of a base. Defaults to the folder's name.
+        name: a name for the model of a base. Defaults to the folder's name.
 
     Raises:
-        ServingError: there is no model, or the file has something that is not understood.
+        ServingError: if there is no model, or the file cannot be understood.
 
     Example:
         >>> (folder / "digits" / "1").mkdir(parents=True)
@@ -80,7 +80,9 @@ def _read_config(path: pathlib.Path) -> list[ModelConfig]:
         configs = [_config(model) for model in message.model_config_list.config]
         names = [config.name for config in configs]
         if len(set(names)) < len(names):
-            raise ValueError(f"every model needs a name of its own. Received: {', '.join(names)}")
+            raise ValueError(
+                f"every model must have a different name. Received: {', '.join(names)}"
+            )
     except (ValueError, OSError) as error:
         raise ServingError(f"{path} cannot be used as models.config: {error}") from error
     return configs

@@ -1,4 +1,4 @@
-"""HTTP: connections that may be slow, broken or in the middle of a request when the server is to stop."""
+"""HTTP connections, which may be slow, broken or in the middle of a request when the server stops."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: c
 
 @dataclasses.dataclass
 class _Connection:
-    """What a connection is at: idle, opening (the head of a request arrives), reading (its body) or answering."""
+    """The state of a connection: idle, opening (the head of a request arrives), reading (its body) or answering."""
 
     state: str
     since: float
@@ -36,15 +36,14 @@ class _Connection:
 
 
 class HttpServer(http.server.ThreadingHTTPServer):
-    """Knows its connections and what they are at, so that none holds up others or the end.
+    """Tracks the states of its connections, so that none delays others or the shutdown.
 
     Args:
         address: to listen on.
         answer: called with method, path and body; returns status, content type and content.
-        max_body: bytes of a body; more is answered with 413.
-        max_connections: open at a time; a further one takes the place of the one that has waited the longest for
-            a request.
-        request_seconds: within which a request must arrive, from its first byte to its last; else 408.
+        max_body: maximum bytes of a body; more is answered with 413.
+        max_connections: open at a time; a further one replaces the one that has waited longest for a request.
+            request_seconds: time limit from the first byte of a request to its last; else 408.
     """
 
     request_queue_size = 128
@@ -77,7 +76,7 @@ class HttpServer(http.server.ThreadingHTTPServer):
             raise
 
     def server_bind(self) -> None:
-        # Not HTTPServer's own, which asks the DNS for this machine's name.
+        # Not HTTPServer's method, which asks the DNS for this machine's name.
         socketserver.TCPServer.server_bind(self)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -85,7 +84,7 @@ class HttpServer(http.server.ThreadingHTTPServer):
         with self._changed:
             if len(self._connections) <= self._max_connections:
                 return True
-            # Who has sent the head of a request is served; of the others the longest without a change makes room.
+            # Connections with the head of a request are served; of the others, the one unchanged longest is closed.
             loose = [
                 each
                 for each, about in self._connections.items()
@@ -117,7 +116,7 @@ class HttpServer(http.server.ThreadingHTTPServer):
             self._changed.notify_all()
 
     def set_state(self, request: Any, state: str) -> None:
-        """Notes what a connection is at; the time for a request runs from its first byte."""
+        """Records the state of a connection; the time limit of a request starts with its first byte."""
         now = time.monotonic()
         with self._changed:
             about = self._connections.setdefault(request, _Connection(state, now))
@@ -142,7 +141,7 @@ class HttpServer(http.server.ThreadingHTTPServer):
     def drain(self) -> None:
         self.draining = True
         self.shutdown()
-        # Clients that were already let in by the system are answered too.
+        # Clients that the system has already accepted are answered, too.
         self.timeout, self._waiting = 0, True
         while self._waiting:
             self.handle_request()
@@ -156,7 +155,7 @@ class HttpServer(http.server.ThreadingHTTPServer):
             self._stop_reading({"idle", "opening", "reading", "answering"})
 
     def _stop_reading(self, states: set[str]) -> None:
-        """A request that has arrived can still be read; who waits for one sees the end."""
+        """A request that has arrived can still be read; idle connections see the end."""
         for connection, about in self._connections.items():
             if about.state in states:
                 _shut(connection, socket.SHUT_RD)
@@ -176,12 +175,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: HttpServer
 
     def handle(self) -> None:
-        # Who hangs up or falls silent is of no interest to anyone else.
+        # A client that hangs up or falls silent does not affect others.
         with contextlib.suppress(OSError):
             super().handle()
 
     def handle_one_request(self) -> None:
-        # A connection may be idle for a while; the time for a request starts with its first byte.
+        # A connection may be idle for a while; the time limit starts with the first byte of a request.
         if not self.rfile.peek(1):  # type: ignore[attr-defined]
             self.close_connection = True
             return
@@ -284,11 +283,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _refuse(self, error: RestError) -> None:
-        """Answers without the rest of the request, and hangs up when the client has had time to see it."""
+        """Answers without reading the rest of the request, and hangs up once the client has had time to see it."""
         self.close_connection = True
         self._send(error.code, "application/json", error_body(error.message))
         self.connection.shutdown(socket.SHUT_WR)
-        # Hanging up on a client that still sends would reset the connection and lose the answer.
+        # Hanging up while the client still sends would reset the connection and lose the answer.
         end = time.monotonic() + _UPLOAD_GRACE
         while time.monotonic() < end and self.rfile.read1(2**16):
             pass

@@ -1,4 +1,4 @@
-"""What the real server says to `:classify` and `:regress`, for which the signatures of a plain export are not made."""
+"""The real server's answers to `:classify` and `:regress`, which the signatures of an export do not support."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,12 +28,12 @@ def check_examples(document: Mapping[str, Any]) -> None:
 
 
 def refusal(method: str, name: str, signatures: Mapping[str, Any]) -> RestError:
-    """Why a signature cannot do what is asked.
+    """The reason why a signature does not support the method.
 
     Args:
         method: `classify` or `regress`.
         name: of the signature.
-        signatures: of the model, by name. What their `method_name` says does not matter: newer servers do not look.
+        signatures: of the model, by name. Their `method_name` does not matter: newer servers ignore it.
     """
     if name not in signatures:
         return RestError(400, f"No signature was found with the name: {name}")

@@ -1,4 +1,4 @@
-"""The rows of concurrent requests in one call, as TensorFlow Serving's server-side batching does."""
+"""Merges the rows of concurrent requests into one call, like TensorFlow Serving's server-side batching."""
 
 import threading
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ __all__ = ["Merger"]
 
 
 class Merger:
-    """Joins concurrent calls: the first waits a moment for others, then calls for all of them.
+    """Joins concurrent calls: the first waits briefly for others, then makes one call for all.
 
     Args:
-        call: what to call with the joined rows.
-        max_batch_size: rows of one call; a request with more is refused, as by the real server.
-        seconds: how long the first waits.
+        call: the function for the joined rows.
+        max_batch_size: maximum rows per call; larger requests are refused, as by the real server.
+        seconds: how long the first call waits.
     """
 
     def __init__(self, call: Any, *, max_batch_size: int, seconds: float) -> None:
@@ -52,7 +52,7 @@ class Merger:
                 batch.full.set()
         if leads:
             batch.full.wait(self._seconds)
-            with self._lock:  # from here on nobody joins
+            with self._lock:  # from here on, no request can join
                 if self._open.get(key) is batch:
                     del self._open[key]
             batch.run(self._call, servable, signature)
@@ -87,7 +87,7 @@ class _Batch:
                         "dimension sizes of the input tensors",
                     )
             self.outputs = outputs
-        except Exception as error:  # all who were merged get it, as from the real server
+        except Exception as error:  # all merged requests get it, as from the real server
             self.error = error
         finally:
             self.done.set()

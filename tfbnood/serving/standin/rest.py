@@ -1,11 +1,11 @@
-"""JSON to tensors by the rules of TensorFlow Serving's REST API; knows neither HTTP nor TensorFlow.
+"""JSON to tensors by the rules of TensorFlow Serving's REST API; independent of HTTP and TensorFlow.
 
-The rules, also the odd ones (uint8 wraps, `1.0` is no integer), and the sentences of the errors are the
-real server's: what fails there must fail here, and what passes there must pass here.
+The rules, even the odd ones (uint8 wraps, `1.0` is not an integer), and the error messages are the real server's:
+what fails there must fail here, and what passes there must pass here.
 
-They are those of the newest servers, `FOLLOWS` (Serving X.Y is built with TensorFlow X.Y). Older servers differ in
-two known points: they refuse a number that a float cannot hold exactly, or at all, with "without loss of precision",
-and they write "Excepting" where newer ones write "Expecting". In which release each changed is not known here.
+They follow the newest servers, `FOLLOWS` (Serving X.Y is built with TensorFlow X.Y). Older servers are known to differ
+in two points: they refuse a number that a float cannot hold exactly, or at all, with "without loss of precision", and
+they write "Excepting" where newer ones write "Expecting". The releases that changed this are unknown.
 """
 
 import base64
@@ -41,7 +41,7 @@ HTTP_OF_TF_CODE = {
 }
 
 _INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
-# What an integer in the request may be, which is wider than the small dtypes: those wrap.
+# The range of integers in a request, which is wider than the small dtypes: those wrap.
 _INTEGERS = {
     **{"int8": _INT32, "int16": _INT32, "uint8": _INT32, "int32": _INT32, "int64": _INT64},
     **{"uint32": (0, 2**32 - 1), "uint64": (0, 2**64 - 1)},
@@ -50,7 +50,7 @@ _FLOATS = ("float32", "float64")
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 _SHOWN = 1000
 
-# Python's sentences on broken JSON, and those of the real server's parser.
+# Python's messages on broken JSON, and those of the real server's parser.
 _JSON_ERRORS = (
     ("Expecting property name", "Missing a name for object member."),
     ("Expecting ':'", "Missing a colon after a name of object member."),
@@ -70,29 +70,29 @@ class RestError(Exception):
         self.message = message
 
 
-def _bad(message: str) -> RestError:
+def _make_error(message: str) -> RestError:
     return RestError(400, message)
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Reads the JSON object at the start of a body; what follows it is ignored, NaN and Infinity are numbers."""
-    # Bytes that are not UTF-8 travel through strings unharmed: the real parser does not look at them.
+    """Reads the JSON object at the start of a body; the rest is ignored, and NaN and Infinity are numbers."""
+    # Bytes that are not UTF-8 pass through strings unchanged: the real parser does not look at them.
     text = body.decode("utf-8-sig", "surrogateescape").lstrip(" \t\r\n")
     if not text:
-        raise _bad("JSON Parse error: The document is empty")
+        raise _make_error("JSON Parse error: The document is empty")
     try:
         document, _ = _DECODER.raw_decode(text)
     except json.JSONDecodeError as error:
         said = next((ours for start, ours in _JSON_ERRORS if error.msg.startswith(start)), None)
-        raise _bad(
+        raise _make_error(
             f"JSON Parse error: {said or 'Invalid value.'} at offset: {error.pos}"
         ) from error
     except RecursionError as error:
-        raise _bad("JSON Parse error: nested too deeply") from error
+        raise _make_error("JSON Parse error: nested too deeply") from error
     except ValueError as error:  # an integer of thousands of digits
-        raise _too_big() from error
+        raise _make_size_error() from error
     if not isinstance(document, dict):
-        raise _bad(f"JSON Value: {shown(document)} Is not object")
+        raise _make_error(f"JSON Value: {shown(document)} Is not object")
     return document
 
 
@@ -100,7 +100,7 @@ def signature_of(document: Mapping[str, Any]) -> str:
     """The signature that a request asks for."""
     name = document.get("signature_name", "")
     if not isinstance(name, str):
-        raise _bad(
+        raise _make_error(
             f"JSON Value: {shown(document)} not formatted correctly. "
             "'signature_name' key must be a string value.",
         )
@@ -121,52 +121,56 @@ def tensors_of(
         ({'x': array([  0, 255], dtype=uint8)}, True)
     """
     if "instances" in document and "inputs" in document:
-        raise _bad(
+        raise _make_error(
             f"JSON Value: {shown(document)} Not formatted correctly expecting only one of 'inputs' or "
             "'instances' keys to exist ",
         )
     try:
         if "instances" in document:
-            return _from_rows(document, inputs), True
+            return _read_rows(document, inputs), True
         if "inputs" in document:
-            return _from_columns(document["inputs"], inputs), False
+            return _read_columns(document["inputs"], inputs), False
     except RecursionError as error:
-        raise _bad("JSON Value: nested too deeply") from error
-    raise _bad("Missing 'inputs' or 'instances' key")
+        raise _make_error("JSON Value: nested too deeply") from error
+    raise _make_error("Missing 'inputs' or 'instances' key")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise _too_big()
+        raise _make_size_error()
     return number
 
 
-def _too_big() -> RestError:
-    return _bad("JSON Parse error: Number too big to be stored in double.")
+def _make_size_error() -> RestError:
+    return _make_error("JSON Parse error: Number too big to be stored in double.")
 
 
-# Of a repeated key the first counts, as in the real server.
+# The first of repeated keys counts, as in the real server.
 _DECODER = json.JSONDecoder(
     parse_float=_finite, object_pairs_hook=lambda pairs: dict(reversed(pairs))
 )
 
 
-def _from_rows(document: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _read_rows(document: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
     rows = document["instances"]
     if not isinstance(rows, list):
-        raise _bad(f"JSON Value: {shown(document)} Expecting 'instances' to be an list/array")
+        raise _make_error(
+            f"JSON Value: {shown(document)} Expecting 'instances' to be an list/array"
+        )
     if not rows:
-        raise _bad(f"JSON Value: {shown(document)} No values in 'instances' array")
+        raise _make_error(f"JSON Value: {shown(document)} No values in 'instances' array")
     if not _is_named(rows[0]):
         if len(inputs) > 1:
-            raise _bad(
+            raise _make_error(
                 "instances is a plain list, but expecting list of objects as multiple input tensors "
                 "required as per tensorinfo_map",
             )
         for index, row in enumerate(rows):
             if _is_named(row):
-                raise _bad(f"Expecting value/list but got object at item {index} of input list")
+                raise _make_error(
+                    f"Expecting value/list but got object at item {index} of input list"
+                )
         ((name, dtype),) = inputs.items()
         return {name: _stack(rows, dtype, "")}
     for index, row in enumerate(rows):
@@ -179,28 +183,28 @@ def _from_rows(document: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[s
 
 def _check_keys(row: Any, index: int, inputs: Mapping[str, str]) -> None:
     if not _is_named(row):
-        raise _bad(f"Expecting object but got list at item {index} of input list")
+        raise _make_error(f"Expecting object but got list at item {index} of input list")
     for key in row:
         if key not in inputs:
-            raise _bad(
+            raise _make_error(
                 f"Failed to process element: {index} key: {key} of 'instances' list. Error: "
                 f"INVALID_ARGUMENT: JSON object: does not have named input: {key}",
             )
     if len(row) != len(inputs):
-        raise _bad(
+        raise _make_error(
             f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
             f"keys must be equal to: {','.join(sorted(inputs))}",
         )
 
 
-def _from_columns(value: Any, inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _read_columns(value: Any, inputs: Mapping[str, str]) -> dict[str, np.ndarray]:
     if _is_named(value):
         for name in inputs:
             if name not in value:
-                raise _bad(f"Missing named input: {name} in 'inputs' object.")
+                raise _make_error(f"Missing named input: {name} in 'inputs' object.")
         return {name: _tensor(value[name], dtype) for name, dtype in inputs.items()}
     if len(inputs) > 1:
-        raise _bad(
+        raise _make_error(
             "inputs is a plain value/list, but expecting an object as multiple input tensors required "
             "as per tensorinfo_map",
         )
@@ -230,12 +234,14 @@ def _stack(rows: Sequence[Any], dtype: str, where: str) -> np.ndarray:
             first = shape if first is None else first
             size = len(values) - count
             if size != math.prod(first):
-                raise _bad(f"Expecting tensor size: {math.prod(first)} but got: {size}")
+                raise _make_error(f"Expecting tensor size: {math.prod(first)} but got: {size}")
             if shape != first:
-                raise _bad(f"Expecting shape {_bracketed(first)} but got: {_bracketed(shape)}")
+                raise _make_error(
+                    f"Expecting shape {_format_shape(first)} but got: {_format_shape(shape)}"
+                )
         except RestError as error:
             kind = "UNIMPLEMENTED" if error.code == 501 else "INVALID_ARGUMENT"
-            raise _bad(
+            raise _make_error(
                 f"Failed to process element: {index}{where} of 'instances' list. "
                 f"Error: {kind}: {error.message}",
             ) from error
@@ -253,7 +259,7 @@ def _tensor(value: Any, dtype: str) -> np.ndarray:
 
 
 def _regular_numbers(value: Sequence[Any], dtype: str) -> np.ndarray | None:
-    """The array of a regular list of plain numbers, fast; None where `_fill` has to look at every value."""
+    """The array of a regular list of plain numbers, fast; None if `_fill` has to look at every value."""
     shape = _shape(value)
     flat: Sequence[Any] = value
     for size in shape[1:]:
@@ -280,19 +286,19 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _fill(value: Any, level: int, shape: tuple[int, ...], dtype: str, values: list[Any]) -> None:
-    """Appends the scalars of a nested list in order; what does not fit the shape is refused."""
+    """Appends the scalars of a nested list in order; refuses what does not fit the shape."""
     if not isinstance(value, list):
         if level != len(shape):
-            raise _bad(
+            raise _make_error(
                 f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
                 f"Expected at level: {len(shape)}",
             )
         values.append(_scalar(value, dtype))
         return
     if level >= len(shape):
-        raise _bad(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+        raise _make_error(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
     if len(value) != shape[level]:
-        raise _bad(
+        raise _make_error(
             f"Encountered list at unexpected size: {len(value)} at level: {level} "
             f"expected size: {shape[level]}",
         )
@@ -302,7 +308,7 @@ def _fill(value: Any, level: int, shape: tuple[int, ...], dtype: str, values: li
 
 def _scalar(value: Any, dtype: str) -> Any:
     if dtype == "string" and isinstance(value, dict):
-        return _from_base64(value)
+        return _decode_base64(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if dtype in _FLOATS:
         if number:
@@ -321,28 +327,28 @@ def _scalar(value: Any, dtype: str) -> Any:
         raise RestError(
             501, f"Conversion of JSON Value: {shown(value)} to type: {type_name(dtype)}"
         )
-    raise _bad(
+    raise _make_error(
         f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {type_name(dtype)}",
     )
 
 
-def _from_base64(value: dict) -> bytes:
+def _decode_base64(value: dict) -> bytes:
     if not _is_base64(value):
-        raise _bad(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
+        raise _make_error(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
     text = "".join(value["b64"].split())
     if not text.endswith("="):  # padding may be left out
         text += "=" * (-len(text) % 4)
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise _bad("Unable to base64 decode") from error
+        raise _make_error("Unable to base64 decode") from error
 
 
 def _utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise _bad("JSON Parse error: The surrogate pair in string is invalid.") from error
+        raise _make_error("JSON Parse error: The surrogate pair in string is invalid.") from error
 
 
 def _array(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -350,25 +356,25 @@ def _array(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> np.ndar
         array = np.empty(len(values), object)
         array[:] = values
     elif dtype in _INTEGERS and dtype != "uint64":
-        # By way of int64, so that small dtypes wrap rather than fail.
+        # Via int64, so that small dtypes wrap rather than fail.
         array = np.array(values, np.int64).astype(dtype)
     elif dtype in _FLOATS:
         try:
-            # By way of double, as the real server reads numbers; what is too large for float32 becomes infinite.
+            # Via double, as the real server reads numbers; values too large for float32 become infinite.
             with np.errstate(over="ignore"):
                 array = np.array(values, np.float64).astype(dtype)
         except OverflowError as error:
-            raise _too_big() from error
+            raise _make_size_error() from error
     else:
         array = np.array(values, dtype)
     try:
         return array.reshape(shape)
-    except ValueError as error:  # NumPy knows fewer axes than JSON
-        raise _bad(f"a tensor of {len(shape)} dimensions is not supported") from error
+    except ValueError as error:  # NumPy supports fewer axes than JSON
+        raise _make_error(f"a tensor of {len(shape)} dimensions is not supported") from error
 
 
 def shown(value: Any) -> str:
-    """A value for an error; of a large one, the start."""
+    """A value for an error message; a large one is cut."""
     text = ""
     with contextlib.suppress(RecursionError):
         for piece in json.JSONEncoder(indent=4).iterencode(value):
@@ -391,5 +397,5 @@ def type_name(dtype: str) -> str:
     return _TYPE_NAMES.get(dtype, dtype)
 
 
-def _bracketed(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, shape))}]"

@@ -1,7 +1,7 @@
 """The models of the development server: which versions are loaded, and when they change.
 
-A version runs as it does in TensorFlow Serving, in a session that is fed by tensor name, so that nothing but
-the graph looks at the shapes of a request.
+A version runs as in TensorFlow Serving, in a session that is fed by tensor name, so that only the graph checks the
+shapes of a request.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Servable:
         self._session = tf.compat.v1.Session(graph=graph)
         log = logging.getLogger("tensorflow")
         level = log.level
-        # The loader advises to use another one, whose functions check shapes as the real server does not.
+        # The loader recommends another one, whose functions check shapes, which the real server does not.
         log.setLevel(logging.ERROR)
         try:
             with graph.as_default():
@@ -69,7 +69,7 @@ class Servable:
         import tensorflow as tf
 
         if signature in self._compiled:
-            # TensorFlow's own words for what it does not do in the real server.
+            # TensorFlow's message for what the real server does not support.
             node = self._compiled[signature]
             raise RestError(500, f"XLA compilation disabled\n\t [[{{{{node {node}}}}}]]")
         call, tensors = self._calls[signature]
@@ -106,7 +106,7 @@ class Servable:
         feeds = [signature.inputs[name].name for name in sorted(signature.inputs)]
         options = config_pb2.CallableOptions(feed=feeds, fetch=tensors)
         options.run_options.timeout_in_ms = _TIMEOUT_MS
-        # Session.run and make_callable compare shapes with the placeholders first; the real server does not.
+        # Session.run and make_callable first compare shapes with the placeholders; the real server does not.
         return self._session._make_callable_from_options(options), tensors
 
     def _warm_up(self) -> None:
@@ -119,7 +119,7 @@ class Servable:
                 dtype = tf.as_dtype(info.dtype)
                 empty = b"" if dtype == tf.string else 0
                 arrays[name] = np.full(dims or [1], empty, dtype.as_numpy_dtype)
-            # Zeros need not suit the graph; it is optimised and its memory is there all the same.
+            # The graph may refuse zeros; it is optimised and its memory allocated all the same.
             try:
                 self.run(key, arrays)
             except RestError:
@@ -127,24 +127,24 @@ class Servable:
 
 
 class Model:
-    """One served model. `refresh` is called from one thread; readers see whole versions only."""
+    """One served model. Only one thread calls `refresh`; readers see only complete versions."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
         self.failures: dict[int, str] = {}
         self._tried: dict[int, tuple] = {}
-        # Replaced as a whole, never changed: a reader needs no lock, and who holds a version may finish with it.
+        # Replaced as a whole, never changed: readers need no lock, and can finish with a version they hold.
         self._loaded: dict[int, Servable] = {}
         self._states: dict[int, str] = {}
 
     def refresh(self) -> None:
-        """Loads the wanted versions that are new, then lets go of those that are no longer wanted."""
+        """Loads new versions, then drops those that are no longer wanted."""
         folders = version_folders(self.config.base)
         wanted = self.config.wanted(folders)
         for version in wanted:
             if version not in self._loaded:
                 self._load(version, folders[version])
-        # While a wanted version cannot be loaded, or the base is being rewritten, the old ones stay.
+        # The old ones stay while a wanted version cannot be loaded or the base is being rewritten.
         if wanted and all(version in self._loaded for version in wanted):
             for version in self._loaded.keys() - set(wanted):
                 self._set_state(version, "END")
@@ -157,7 +157,7 @@ class Model:
         if version is None and loaded:
             return loaded[max(loaded)]
         if version is None or version not in loaded:
-            raise _not_found(self.config.name, version)
+            raise _make_not_found(self.config.name, version)
         return loaded[version]
 
     def status(self, version: int | None = None, label: str | None = None) -> dict[str, Any]:
@@ -192,13 +192,15 @@ class Model:
     def _load(self, version: int, folder: pathlib.Path) -> None:
         files = _fingerprint(folder)
         if self._tried.get(version) == files:
-            return  # it failed, and nothing has changed since
+            return  # failed before, and unchanged since
         self._tried[version] = files
         say(f"loading {self.config.name} version {version} …")
         self._set_state(version, "LOADING")
         try:
             servable = Servable(self.config.name, version, folder)
-        except Exception as error:  # whatever is wrong with a user's model, the others must go on
+        except (
+            Exception
+        ) as error:  # whatever is wrong with a user's model, the others must keep running
             if version not in self.failures:
                 say(f"{folder} cannot be loaded ({_one_line(error)})")
             self.failures = {**self.failures, version: _one_line(error)}
@@ -207,7 +209,7 @@ class Model:
         self.failures = {v: text for v, text in self.failures.items() if v != version}
         self._loaded = {**self._loaded, version: servable}
         self._set_state(version, "AVAILABLE")
-        say(f"serves {self.config.name} version {version}")
+        say(f"loaded {self.config.name} version {version}")
 
 
 class Models:
@@ -222,7 +224,7 @@ class Models:
         """Loads every model for the first time.
 
         Raises:
-            ServingError: a version that is wanted cannot be loaded.
+            ServingError: if a wanted version cannot be loaded.
         """
         for name, model in self._models.items():
             model.refresh()
@@ -232,14 +234,14 @@ class Models:
                 say(f"no version of {name} in {model.config.base} yet")
 
     def watch(self, seconds: float = 1.0) -> None:
-        """Looks for new versions from now on, in a thread of its own."""
+        """Starts a thread that looks for new versions."""
         self._watcher = threading.Thread(
             target=self._watch, args=(seconds,), name="tfbnood-versions", daemon=True
         )
         self._watcher.start()
 
     def close(self, *, wait: bool = True) -> bool:
-        """Stops looking and returns whether all is still; a version that is being loaded is loaded to its end.
+        """Stops looking and returns whether the thread has ended; a version in loading is loaded to its end.
 
         Args:
             wait: until it is.
@@ -247,7 +249,7 @@ class Models:
         self._stop.set()
         if self._watcher is None:
             return True
-        # Without waiting, a thread that is not inside TensorFlow still gets the moment that it needs to end.
+        # Even without waiting, a thread that is not inside TensorFlow gets the moment it needs to end.
         self._watcher.join(None if wait else 0.5)
         return not self._watcher.is_alive()
 
@@ -262,7 +264,7 @@ class Models:
             return self._models[name].find(version, label)
         if label is not None:
             raise RestError(400, f"Unrecognized servable version label: {label}")
-        raise _not_found(name, version)
+        raise _make_not_found(name, version)
 
     def status(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
         """What a status request answers."""
@@ -283,7 +285,7 @@ class Models:
 
 
 def say(text: str) -> None:
-    """Tells the developer, on standard error."""
+    """Prints a message on standard error."""
     print(f"tfbnood serve: {text}", file=sys.stderr, flush=True)
 
 
@@ -293,11 +295,11 @@ def _fingerprint(folder: pathlib.Path) -> tuple:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    # A scalar string comes as bytes, of which NumPy would strip zero bytes.
+    # A scalar string comes as bytes, from which NumPy would strip zero bytes.
     return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
 
 
-def _not_found(name: str, version: int | None) -> RestError:
+def _make_not_found(name: str, version: int | None) -> RestError:
     which = f"Latest({name})" if version is None else f"Specific({name}, {version})"
     return RestError(404, f"Servable not found for request: {which}")
 

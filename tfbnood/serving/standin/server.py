@@ -45,13 +45,13 @@ class Server:
         host: address to listen on. Defaults to this machine only.
         port: 0 picks a free one.
         merge: join the rows of concurrent requests into one call, as server-side batching does.
-        max_batch_size: with `merge`, the rows of one call; a request with more is answered with 400. Defaults to
-            1000, as on the real server.
-        batch_timeout_micros: with `merge`, how long a call waits for rows of others.
-        max_rows: rows of a request; more is answered with 400. The real server has no such bound.
-        max_body: bytes of a request's body; more is answered with 413.
-        max_connections: open at a time; a further one takes the place of the one that has been idle the longest.
-        request_seconds: within which a request must have arrived; else it is answered with 408.
+        max_batch_size: with `merge`, the maximum number of rows per call; larger requests are answered with 400.
+            Defaults to 1000, as on the real server.
+        batch_timeout_micros: with `merge`, how long a call waits for other requests.
+        max_rows: maximum rows per request; more are answered with 400. The real server has no such limit.
+        max_body: maximum bytes of a request's body; more are answered with 413.
+        max_connections: open at a time; a further one replaces the one that has been idle longest.
+        request_seconds: time limit for a request to arrive; else it is answered with 408.
 
     Example:
         >>> from tfbnood.serving import Client, Server, models_from
@@ -90,7 +90,7 @@ class Server:
         self._models = Models(models)
         self._host = host
         self.port = port
-        # More calls at a time than cores would only slow each other down.
+        # More concurrent calls than cores would only slow each other down.
         self._slots = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._merger: Merger | None = None
         if merge:
@@ -108,12 +108,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where clients find the server."""
+        """The address for clients."""
         host = "127.0.0.1" if self._host in ("", "0.0.0.0") else self._host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> "Server":
-        """Loads the models and answers from now on, in the background.
+        """Loads the models and answers requests in the background.
 
         Raises:
             ServingError: the port is taken, or a model cannot be loaded.
@@ -133,10 +133,10 @@ class Server:
             ServingError: the port is taken, or a model cannot be loaded.
             KeyboardInterrupt: Ctrl-C while the models are loaded.
             SystemExit: SIGTERM while the models are loaded. After both, a thread may still be inside TensorFlow,
-                which nothing can end but the end of the process; `is_loading` says so.
+                where only the end of the process stops it; `is_loading` tells.
         """
         listener = self._bind()
-        # Its `put` may interrupt its own `get`, as a handler of signals does; an Event could lock itself up.
+        # Its `put` may interrupt its own `get`, as in a signal handler; an Event could deadlock.
         events = queue.SimpleQueue[int | BaseException | None]()
 
         def load() -> None:
@@ -147,7 +147,7 @@ class Server:
                 events.put(error)
 
         with handle_signals(lambda number, _: events.put(number)):
-            # In a thread of its own: inside TensorFlow, which takes many seconds, no signal is handled.
+            # In a separate thread: no signal is handled inside TensorFlow, which takes many seconds.
             threading.Thread(target=load, name="tfbnood-loader", daemon=True).start()
             event = events.get()
             if isinstance(event, BaseException):
@@ -157,12 +157,12 @@ class Server:
                 raise KeyboardInterrupt if event == signal.SIGINT else SystemExit(0)
             self._listen(listener)
             events.get()
-        say("finishes the requests in flight")
+        say("finishing the requests in flight")
         self._close(wait=False)
 
     def _bind(self) -> HttpServer:
         if self._http is not None:
-            raise ServingError(f"the server runs already at {self.url}")
+            raise ServingError(f"the server is already running at {self.url}")
         try:
             return HttpServer((self._host, self.port), self._answer, **self._limits)
         except (OSError, OverflowError) as error:
@@ -190,9 +190,7 @@ class Server:
         threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True).start()
         for name in self._models.names:
             say(f"serving {name} at {self.url}/v1/models/{urllib.parse.quote(name, safe='')}")
-        say(
-            f"listens at {self.url}: for development, not for production; by the rules of {rest.FOLLOWS}"
-        )
+        say(f"listening at {self.url}: for development, not for production; follows {rest.FOLLOWS}")
         return self
 
     def _close(self, *, wait: bool) -> None:
@@ -215,7 +213,7 @@ class Server:
             return 200, _JSON, self._route(method, path, body)
         except RestError as error:
             return error.code, _JSON, error_body(error.message)
-        except Exception as error:  # a mistake of ours must not look like a broken connection
+        except Exception as error:  # our own bug must not look like a broken connection
             say(f"{method} {path} failed ({type(error).__name__}: {error})")
             return 500, _JSON, error_body(f"{type(error).__name__}: {error}")
 
@@ -282,7 +280,7 @@ class Server:
 
 
 def _set_tensorflow_aside() -> None:
-    """Spares the garbage collector TensorFlow's own objects: it took 10 times as long as reading a request."""
+    """Excludes TensorFlow's objects from garbage collection, which took 10 times as long as reading a request."""
     import tensorflow  # noqa: F401
 
     gc.collect()

@@ -1,4 +1,4 @@
-"""Which signatures need XLA, which stock servers have switched off."""
+"""Finds the signatures that need XLA, which stock servers disable."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,9 +9,9 @@ _MARK = "_XlaMustCompile"
 
 
 def compiled_signatures(meta_graph: Any) -> dict[str, str]:
-    """The signatures that run a function with `jit_compile=True`, each with the first node that leads to it.
+    """The signatures that call a function with `jit_compile=True`, each with the first node that leads to it.
 
-    Looks at the graph, not at a run: a function that is called on a condition counts as well.
+    Looks at the graph, not at a run: conditional calls count as well.
     """
     functions = {
         function.signature.name: function for function in meta_graph.graph_def.library.function
@@ -22,7 +22,7 @@ def compiled_signatures(meta_graph: Any) -> dict[str, str]:
         if _is_marked(function) or any(map(_is_marked, function.node_def))
     }
     calls = {
-        name: {called for node in function.node_def for called in _called(node)}
+        name: {called for node in function.node_def for called in _find_called(node)}
         for name, function in functions.items()
     }
     while new := {name for name in functions if calls[name] & compiled} - compiled:
@@ -30,14 +30,14 @@ def compiled_signatures(meta_graph: Any) -> dict[str, str]:
     nodes = {
         node.name
         for node in meta_graph.graph_def.node
-        if _is_marked(node) or not compiled.isdisjoint(_called(node))
+        if _is_marked(node) or not compiled.isdisjoint(_find_called(node))
     }
     if not nodes:
         return {}
     graph = {node.name: list(map(_node_name, node.input)) for node in meta_graph.graph_def.node}
     found = {}
     for key, signature in meta_graph.signature_def.items():
-        needed = _needed(graph, (_node_name(info.name) for info in signature.outputs.values()))
+        needed = _find_needed(graph, (_node_name(info.name) for info in signature.outputs.values()))
         first = next((name for name in needed if name in nodes), None)
         if first is not None:
             found[key] = first
@@ -48,7 +48,7 @@ def _is_marked(node_or_function: Any) -> bool:
     return _MARK in node_or_function.attr and node_or_function.attr[_MARK].b
 
 
-def _called(node: Any) -> Iterator[str]:
+def _find_called(node: Any) -> Iterator[str]:
     for value in node.attr.values():
         if value.HasField("func"):
             yield value.func.name
@@ -60,7 +60,7 @@ def _node_name(tensor: str) -> str:
     return tensor.lstrip("^").partition(":")[0]
 
 
-def _needed(graph: Mapping[str, list[str]], outputs: Iterable[str]) -> Iterator[str]:
+def _find_needed(graph: Mapping[str, list[str]], outputs: Iterable[str]) -> Iterator[str]:
     """The nodes that some outputs need."""
     waiting, seen = list(outputs), set()
     while waiting:
