@@ -1,4 +1,4 @@
-"""Results as one HTML file each, which needs no network: scored images, an evaluation, a detector."""
+"""Results as self-contained HTML files that need no network: scored images, an evaluation, a detector."""
 
 from tfbnood.report.detector import detector_page, possible_rates
 from tfbnood.report.document import document, escape, write_page

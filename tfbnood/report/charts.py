@@ -1,4 +1,4 @@
-"""Charts that need no script: ROC curves, a histogram, an interval; SVG whose colours the page's style sets."""
+"""Charts without scripts: ROC curves, a histogram, an interval; SVG in the colours of the page's style."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = [
     "svg",
 ]
 
-# As in tfbnood.plots: five dashes are prime to eight colours, so that a colour that comes again has another line.
+# As in tfbnood.plots: five dashes and eight colours have no common factor, so that a repeated colour gets a new dash.
 COLOURS, DASHES = 8, 5
 _POINTS = 250
 
@@ -30,7 +30,7 @@ def roc_svg(curves: Mapping[str, tuple[Any, Any]], *, label: str) -> str:
 
     Args:
         curves: by statistic, `(is_ood, scores)`, each `[n]`.
-        label: what is drawn, for those who hear the page.
+        label: a description for screen readers.
 
     Example:
         >>> roc_svg({"pixel_pca": ([0, 0, 1, 1], [0.1, 0.4, 0.6, 0.8])}, label="ROC").count("<polyline")
@@ -51,22 +51,20 @@ def roc_svg(curves: Mapping[str, tuple[Any, Any]], *, label: str) -> str:
         f'<line class="chance" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>'
     )
     for index, (is_ood, scores) in enumerate(curves.values()):
-        alarms, found = _thinned(
-            *ROC.points(np.asarray(is_ood).astype(int), vector(scores, "scores"))
-        )
+        alarms, found = _thin(*ROC.points(np.asarray(is_ood).astype(int), vector(scores, "scores")))
         points = " ".join(
             f"{left + x * side:.1f},{top + (1 - y) * side:.1f}"
             for x, y in zip(alarms, found, strict=True)
         )
-        parts.append(f'<polyline class="curve {_line(index)}" points="{points}"/>')
+        parts.append(f'<polyline class="curve {_style_line(index)}" points="{points}"/>')
     middle = left + side / 2
     parts.append(f'<text x="{middle:g}" y="{height - 6}" text-anchor="middle">false alarms</text>')
     return svg(width, height, parts, label)
 
 
 def line_svg(index: int) -> str:
-    """The line of a curve, for a legend."""
-    parts = [f'<line class="curve {_line(index)}" x1="0" x2="28" y1="4" y2="4"/>']
+    """The line of a curve, for the legend."""
+    parts = [f'<line class="curve {_style_line(index)}" x1="0" x2="28" y1="4" y2="4"/>']
     return svg(28, 8, parts, None)
 
 
@@ -89,7 +87,7 @@ def histogram_svg(
     Args:
         values: `[n]`.
         marks: `(value, words)`.
-        label: what is drawn, for those who hear the page.
+        label: a description for screen readers.
         axis: what the values are.
 
     Example:
@@ -126,7 +124,7 @@ def histogram_svg(
         )
     for index, (value, words) in enumerate(sorted(marks)):
         x, y = place(value), 14 + 15 * index
-        # Towards the middle, where there is room.
+        # Towards the middle, where there is space.
         text = f'x="{x - 6:.1f}" text-anchor="end"' if x > width / 2 else f'x="{x + 6:.1f}"'
         parts += [
             f'<line class="threshold" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 10}" y2="{height - bottom}"/>',
@@ -144,8 +142,8 @@ def histogram_svg(
     return svg(width, height, parts, label)
 
 
-def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A monotone curve by at most so many points, evenly spaced along it."""
+def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Thins a monotone curve to a maximum number of points, evenly spaced along it."""
     if len(x) <= _POINTS:
         return x, y
     along = np.linspace(0, 2, _POINTS)
@@ -153,17 +151,17 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def nice_step(span: float) -> float:
-    """1, 2 or 5 times a power of ten, with which an axis has about five marks."""
+    """1, 2 or 5 times a power of ten, so that an axis gets about five marks."""
     power = float(10 ** np.floor(np.log10(span / 5)))
     return next(one * power for one in (1, 2, 5, 10) if span / (one * power) <= 6)
 
 
-def _line(index: int) -> str:
+def _style_line(index: int) -> str:
     return f"c{index % COLOURS} d{index % DASHES}"
 
 
 def svg(width: float, height: float, parts: Sequence[str], label: str | None, css: str = "") -> str:
-    """A drawing of some parts; without a label, those who hear the page do not hear of it."""
+    """A drawing made of parts; without a label it is hidden from screen readers."""
     named = 'aria-hidden="true"' if label is None else f'role="img" aria-label="{escape(label)}"'
     css = f' class="{css}"' if css else ""
     return f'<svg{css} viewBox="0 0 {width:g} {height:g}" {named}>{"".join(parts)}</svg>'

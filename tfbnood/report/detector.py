@@ -1,4 +1,4 @@
-"""The page about a detector itself: what it was made from, and which false-alarm rates it can keep."""
+"""The page about a detector: what it was made from, and which false-alarm rates it allows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,16 +18,17 @@ _MARKS = (0.1, 0.05, 0.01, 0.001)
 
 
 def possible_rates(calibration_scores: Any) -> list[tuple[float, float, float, float]]:
-    """Which false-alarm rates n calibration images allow: `(rate, threshold, low, high)`, the largest first.
+    """The false-alarm rates that n calibration images allow: `(rate, threshold, low, high)`, the largest first.
 
-    At rate r an image is flagged when at most k − 1 calibration images score as high, k = ⌊r · (n + 1)⌋ ≥ 1. Its true
-    false-alarm rate depends on which images calibrated it, and is Beta(k, n + 1 − k): low and high hold 95 %.
+    At rate r an image is flagged if at most k − 1 calibration images score as high, k = ⌊r · (n + 1)⌋ ≥ 1. The true
+    false-alarm rate depends on the calibration images and is distributed as Beta(k, n + 1 − k), of which low and high
+    enclose 95 %.
 
     Args:
         calibration_scores: `[n]`, higher means more out-of-distribution.
 
     Returns:
-        Rates, the scores above which images are flagged, and the 95 % limits of the true rate.
+        Rates, the scores above which images are flagged, and the 95 % interval of the true rate.
 
     Example:
         >>> [round(number, 3) for number in possible_rates(np.arange(99.0))[-1]]  # 1 % is the smallest
@@ -40,7 +41,7 @@ def possible_rates(calibration_scores: Any) -> list[tuple[float, float, float, f
     scores = np.sort(vector(calibration_scores, "calibration_scores"))
     found = []
     for rate in sorted({*_RATES, 1 / (len(scores) + 1)}, reverse=True):
-        # A rate that is a multiple of 1/(n + 1) must not miss it by a rounding error.
+        # Rounding errors must not push a multiple of 1/(n + 1) below itself.
         rank = int(np.floor(rate * (len(scores) + 1) + 1e-9))
         if rank >= 1:
             low, high = beta.ppf((0.025, 0.975), rank, len(scores) + 1 - rank)
@@ -58,14 +59,14 @@ def detector_page(
     notes: Sequence[str] = (),
     title: str = "Detector",
 ) -> str:
-    """One HTML file about a detector, which needs no network.
+    """A self-contained HTML page about a detector.
 
     Args:
-        card: what is known of it: data, date, versions, statistic, image size, limits, …
+        card: facts about it: data, date, versions, statistic, image size, limits, …
         calibration_scores: `[n]`, such as `detector.calibration.null_of_images(1)`.
-        typical: reference or calibration images that look the most typical.
-        untypical: those that look the least typical.
-        commands: `(what for, command)`, such as `("Score a folder", "tfbnood score DETECTOR photos/")`.
+        typical: the most typical reference or calibration images.
+        untypical: the least typical ones.
+        commands: `(purpose, command)`, such as `("Score a folder", "tfbnood score DETECTOR photos/")`.
         notes: sentences above the card.
         title: its name.
 
@@ -86,7 +87,7 @@ def detector_page(
         scores,
         marks,
         label=f"Histogram of the scores of {count} calibration images, with thresholds",
-        axis="score; higher looks stranger",
+        axis="score; higher is stranger",
     )
     parts = [
         f'<p class="over">A detector of images that look out of place</p><h1><bdi>{escape(title)}</bdi>',
@@ -122,7 +123,7 @@ def _rates_html(rates: Sequence[tuple[float, float, float, float]], count: int) 
         more = f" A rate of {percent(missing)} needs at least {needed:,} calibration images."
     words = (
         f"With {count:,} calibration images the smallest rate is 1/{count + 1:,} = {percent(1 / (count + 1))}.{more} "
-        "The last column is where the true rate lies, since other calibration images would have set other thresholds."
+        "The last column shows where the true rate lies: other calibration images would give other thresholds."
     )
     return f'<p>{words}</p><div class="box">{table}</div>'
 

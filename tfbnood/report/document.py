@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: its look and script inside, and a policy that forbids every connection."""
+"""A self-contained HTML file: style and script inside, and a policy that forbids every connection."""
 
 import base64
 import functools
@@ -14,14 +14,14 @@ from tfbnood._core.files import atomic_path
 
 __all__ = ["data_block", "document", "escape", "write_page"]
 
-# What a browser would take for the end of the block, or for the start of a comment, also within a JSON string.
+# What a browser would take for the end of the block or the start of a comment, even inside a JSON string.
 _UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def escape(text: Any) -> str:
     r"""Any text as HTML, safe within elements and quoted attributes.
 
-    Bytes of a file name that are not UTF-8 are shown as Python writes them; a page could not hold them.
+    Bytes of a file name that are not UTF-8 are shown as Python's escapes; a page cannot hold them.
 
     Example:
         >>> escape('<img src=x onerror="alert(1)">.png')
@@ -55,17 +55,17 @@ def document(
     scripted: bool = False,
     refresh: int | None = None,
 ) -> str:
-    """A whole page around a body, in the look that all pages share.
+    """A complete page around a body, in the style that all pages share.
 
-    The policy allows this style, this script and pictures inside the file; nothing can be fetched or sent, and markup
-    that slipped into a name would not run. `style` attributes are not allowed either.
+    The policy allows only this style, this script and pictures inside the file. Nothing can be fetched or sent, and
+    markup in a name does not run. `style` attributes are forbidden as well.
 
     Args:
         title: of the window.
-        body: HTML of the main part; what comes from users must have passed `escape`.
-        data: elements for the script: what the first view needs.
+        body: HTML of the main part; user content must be passed through `escape` first.
+        data: elements for the script, needed for the first view.
         scripted: add the script, which sorts tables marked `data-sortable` and runs the page of scores.
-        refresh: seconds after which a browser reads the file again. Defaults to never.
+        refresh: seconds after which a browser reloads the file. Defaults to never.
 
     Example:
         >>> page = document("Two & two", "<h1>Four</h1>")
@@ -88,7 +88,7 @@ def document(
     )
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-        # Before anything that could break it.
+        # Before anything that could violate it.
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">',
@@ -103,13 +103,13 @@ def document(
     parts.append(first)
     if scripted:
         parts.append(f"\n<script>{script}</script>\n")
-    # The page answers before its thumbnails are read.
+    # At the end, so that the page responds before its thumbnails are read.
     parts += ["\n".join(rest), "\n</body></html>\n"]
     return "".join(parts)
 
 
 def write_page(path: str | os.PathLike, page: str) -> None:
-    """Writes a page: whole or not at all.
+    """Writes a page atomically.
 
     Example:
         >>> write_page(folder / "report.html", document("Report", "<h1>Report</h1>"))
@@ -117,7 +117,7 @@ def write_page(path: str | os.PathLike, page: str) -> None:
         True
     """
     with atomic_path(path) as temporary:
-        # As bytes: a browser checks the hash of the script, which other ends of lines would change.
+        # As bytes: other line endings would change the hash of the script, which browsers check.
         temporary.write_bytes(page.encode("utf-8"))
 
 

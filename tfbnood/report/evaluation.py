@@ -1,4 +1,4 @@
-"""The page of `tfbnood evaluate`: ROC curves, a table that sorts, and the images that were missed."""
+"""The page of `tfbnood evaluate`: ROC curves, a sortable table, and the images that were missed."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ _TITLES = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RocCurve:
-    """Scores to draw a ROC curve of.
+    """Scores for a ROC curve.
 
     Attributes:
         set: name of the outliers.
         statistic: label of the statistic.
         is_ood: `[n]`, True or 1 for outliers.
         scores: `[n]`, higher means more out-of-distribution.
-        contamination: share of outliers in the pool; 1 is each kind on its own.
+        contamination: share of outliers in the pool; 1 means each kind alone.
 
     Example:
         >>> RocCurve("mnist", "bn_delta", [0, 0, 1, 1], [0.1, 0.4, 0.3, 0.8]).contamination
@@ -58,14 +58,14 @@ def evaluation_page(
     card: Mapping[str, Any] | None = None,
     title: str = "Evaluation",
 ) -> str:
-    """One HTML file about an evaluation, which needs no network.
+    """A self-contained HTML page about an evaluation.
 
     Args:
         result: what `tfbnood.evaluate` returned.
-        curves: drawn in a panel for every set and share of outliers.
-        misses: outliers that look most ordinary, e.g. those with the lowest scores.
-        false_alarms: inliers that look most suspicious.
-        card: what else is known: the detector, the data.
+        curves: one panel per set and share of outliers.
+        misses: outliers that look the most ordinary, e.g. those with the lowest scores.
+        false_alarms: inliers that look the most suspicious.
+        card: further facts: the detector, the data.
         title: of the page.
 
     Returns:
@@ -80,7 +80,7 @@ def evaluation_page(
     """
     parts = [
         f'<p class="over"><bdi>{escape(title)}</bdi></p>',
-        f"<h1>{_headline(result)}</h1>",
+        f"<h1>{_write_headline(result)}</h1>",
         _curves_html(result, curves),
         f"<section><h2>All numbers</h2>{_table(result)}"
         f'<p class="muted">{escape(_sentence(result.notes))}</p></section>',
@@ -91,8 +91,8 @@ def evaluation_page(
     return document(title, "\n".join(parts), scripted=True)
 
 
-def _headline(result: "Evaluation") -> str:
-    """The best statistic by mean AUROC over sets and shares, and the set that it finds hardest."""
+def _write_headline(result: "Evaluation") -> str:
+    """The best statistic by mean AUROC over sets and shares, and its hardest set."""
     by_label = {
         label: [row for row in result.rows if row.statistic == label] for label in result.statistics
     }
@@ -102,9 +102,7 @@ def _headline(result: "Evaluation") -> str:
     best = max(means, key=means.__getitem__)
     rows = by_label[best]
     if len(rows) == 1:
-        words = (
-            f"{best} tells {rows[0].set} from inliers with an AUROC of {rows[0].auroc.value:.3f}"
-        )
+        words = f"{best} separates {rows[0].set} from inliers with an AUROC of {rows[0].auroc.value:.3f}"
         low, high = rows[0].auroc.low, rows[0].auroc.high
         return f"{escape(words)}<small>95 % interval {low:.3f} to {high:.3f}</small>"
     words = f"{best} reaches a mean AUROC of {means[best]:.3f}"
@@ -138,7 +136,7 @@ def _curves_html(result: "Evaluation", curves: Sequence[RocCurve]) -> str:
             f'<figure class="box"><figcaption><bdi>{escape(words)}</bdi></figcaption>{chart}'
             f'<ul class="legend">{lines}</ul></figure>'
         )
-    note = '<p class="muted">Outliers found against inliers that raise an alarm; AUROC at the right.</p>'
+    note = '<p class="muted">Outliers found against inliers that raise an alarm; AUROC on the right.</p>'
     return f'<section><h2>ROC curves</h2>{note}<div class="panels">{"".join(parts)}</div></section>'
 
 

@@ -1,4 +1,4 @@
-"""Parts that pages share: a card, a list of sentences, a table that sorts, a row of examples."""
+"""Parts that pages share: a card, a list of sentences, a sortable table, a row of examples."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Example:
     """An image to show.
 
     Attributes:
-        name: of the file, or what else it is known by.
+        name: of the file, or another name.
         image: uint8 `[height, width, channels]`, grey or colour.
-        note: what to write below the name, such as its score.
+        note: text below the name, such as the score.
 
     Example:
         >>> Example("cat.png", np.zeros((32, 32, 3), np.uint8), note="p = 0.003").name
@@ -35,14 +35,14 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A cell of a table: HTML that is safe already, and the number or text to sort by."""
+    """A cell of a table: HTML that is already safe, and the number or text to sort by."""
 
     html: str
     value: float | str
 
 
 def card_html(card: Mapping[str, Any]) -> str:
-    """A list of what is known: lists become lists, mappings "key value, key value".
+    """Facts as a list: lists become lists, mappings become "key value, key value".
 
     Example:
         >>> card_html({"image_size": "32×32", "versions": {"keras": "3.10"}})
@@ -69,7 +69,7 @@ def list_html(sentences: Sequence[str]) -> str:
 
 
 def table_html(titles: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int = 1) -> str:
-    """A table that sorts by a click on a heading; the first `left` columns are set left."""
+    """A table that a click on a heading sorts; the first `left` columns are left-aligned."""
 
     def css(column: int) -> str:
         return ' class="left"' if column < left else ""

@@ -1,4 +1,4 @@
-"""Pictures inside a page: as large and as good as a budget of bytes allows."""
+"""Pictures inside a page, as large and as good as a budget of bytes allows."""
 
 import base64
 import concurrent.futures
@@ -34,13 +34,13 @@ _MAP_SIDE = 128
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """One step of a ladder: the longest side in pixels, and WebP's quality; None is without loss."""
+    """A size and quality: the longest side in pixels, and WebP's quality; None is lossless."""
 
     side: int
     quality: int | None
 
 
-# From best to smallest. Without loss where the pixels themselves are looked at.
+# From best to smallest. Lossless where users look at single pixels.
 THUMBNAILS = (
     Rung(64, None),
     Rung(192, 82),
@@ -59,7 +59,7 @@ LARGE = (Rung(64, None), Rung(512, 85), Rung(512, 75), Rung(384, 75), Rung(256, 
 
 
 def image_reader(images: Any, count: int) -> Callable[[int], np.ndarray]:
-    """A function from row to uint8 pixels, `[height, width]` or `[height, width, 3]`, that checks what it gives.
+    """A function from row to checked uint8 pixels, `[height, width]` or `[height, width, 3]`.
 
     Args:
         images: uint8 `[n, height, width, channels]`, or a function from row to `[height, width, channels]`; sizes may
@@ -69,8 +69,8 @@ def image_reader(images: Any, count: int) -> Callable[[int], np.ndarray]:
     if not callable(images):
         if getattr(images, "ndim", None) != 4 or len(images) != count:
             raise DataError(
-                f"images must be an array [{count}, height, width, channels], one for every name, or a function "
-                f"from row to image. Received: {_described(images)}"
+                f"images must be an array [{count}, height, width, channels], one image per name, or a function "
+                f"from row to image. Received: {_describe(images)}"
             )
         images = images.__getitem__
 
@@ -84,7 +84,7 @@ def image_reader(images: Any, count: int) -> Callable[[int], np.ndarray]:
         ):
             raise DataError(
                 "images must be uint8 with 1 or 3 channels on the last axis. "
-                f"Received: {_described(image)} for row {row}"
+                f"Received: {_describe(image)} for row {row}"
             )
         return image[..., 0] if image.shape[2] == 1 else image
 
@@ -92,21 +92,21 @@ def image_reader(images: Any, count: int) -> Callable[[int], np.ndarray]:
 
 
 def encode(image: np.ndarray, rung: Rung) -> str:
-    """A picture no larger than the rung's side, as base64 of WebP or PNG, whichever is smaller; never enlarged.
+    """A picture no larger than the rung's side, as base64 of WebP or PNG, whichever is smaller; it is never enlarged.
 
     Example:
         >>> pixels = np.zeros((8, 8), np.uint8)
         >>> as_url(encode(pixels, Rung(64, None)))[:22]
         'data:image/webp;base64'
     """
-    picture = _shrunk(image, rung.side)
+    picture = _shrink(image, rung.side)
     if rung.quality is None:
         written = [
-            _written(picture, "PNG", optimize=True),
-            _written(picture, "WEBP", lossless=True),
+            _encode(picture, "PNG", optimize=True),
+            _encode(picture, "WEBP", lossless=True),
         ]
     else:
-        written = [_written(picture, "WEBP", quality=rung.quality)]
+        written = [_encode(picture, "WEBP", quality=rung.quality)]
     return base64.b64encode(min(written, key=len)).decode()
 
 
@@ -118,20 +118,20 @@ def encode_all(
     most_bytes: float,
     progress: bool = False,
 ) -> tuple[list[str], Rung]:
-    """All pictures on the best rung with which they take at most so many bytes of the page, and that rung.
+    """All pictures on the best rung that keeps within the budget of bytes, and that rung.
 
-    A sample finds the rung; should all pictures together take more, the next one is taken. The last rung is taken
-    whatever it needs.
+    A sample finds the rung; if all pictures together take more, the next one is used. The last rung is used whatever
+    its size.
     """
     side = max(rung.side for rung in ladder)
 
     def read_small(row: int) -> np.ndarray:
-        # At once, since photographs at full size would fill the memory by the dozen.
-        return np.asarray(_shrunk(read(row), side))
+        # Shrunk at once: a few dozen photographs at full size would fill the memory.
+        return np.asarray(_shrink(read(row), side))
 
     sample = [read_small(row) for row in rows[:: max(1, len(rows) // _SAMPLE)]]
     largest = max(max(image.shape[:2]) for image in sample)
-    # Without loss is for pictures that are not made smaller.
+    # Lossless only for pictures that are not reduced.
     rungs = [one for one in ladder if one.quality is not None or largest <= one.side]
     with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
 
@@ -148,7 +148,7 @@ def encode_all(
 
 
 def encode_map(values: np.ndarray) -> str:
-    """A map of "where" to lay over a picture, base64: clear at its least value, then yellow, red, crimson at its peak.
+    """A heat map to lay over a picture, base64: clear at its lowest value, then yellow, red, crimson at its peak.
 
     Args:
         values: `[height, width]`, finite; higher means more suspicious.
@@ -158,12 +158,12 @@ def encode_map(values: np.ndarray) -> str:
     values = np.asarray(values, np.float32)
     if values.ndim != 2 or not values.size or not np.isfinite(values).all():
         raise DataError(
-            f"where must hold finite maps [height, width]. Received: {_described(values)}"
+            f"where must hold finite maps [height, width]. Received: {_describe(values)}"
         )
     spread = np.ptp(values)
     share = (values - values.min()) / (spread if spread > 0 else 1)
     scale = _MAP_SIDE / max(share.shape)
-    # Smooth where it is coarse: the blocks of a 7×7 map are not what it found.
+    # Smoothed: the blocks of a coarse 7×7 map mean nothing.
     size = [max(1, round(scale * side)) for side in share.shape[::-1]]
     smooth = Image.fromarray(share).resize(size, Image.Resampling.BICUBIC)
     share = np.clip(np.asarray(smooth), 0, 1)
@@ -173,7 +173,7 @@ def encode_map(values: np.ndarray) -> str:
     )
     channels = [np.interp(share, stops, colours[:, channel]) for channel in range(4)]
     picture = Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8))
-    return base64.b64encode(_written(picture, "WEBP", quality=70)).decode()
+    return base64.b64encode(_encode(picture, "WEBP", quality=70)).decode()
 
 
 def as_url(encoded: str) -> str:
@@ -190,18 +190,18 @@ def _encode_rows(
     progress: bool,
 ) -> list[str]:
     found: list[str] = []
-    shown = None if progress else False  # A bar after two seconds: most pages take less.
+    shown = None if progress else False  # A bar only after two seconds: most pages take less.
     with bar(description="pictures", unit="image", total=len(rows), progress=shown) as made:
         for start in range(0, len(rows), _AT_ONCE):
-            # Read in one thread, since a user's function need not bear several; written in many.
+            # Read in one thread, since a user's function may not be thread-safe; encoded in many.
             images = [read(row) for row in rows[start : start + _AT_ONCE]]
             found += encoded(images, rung)
             made.update(len(images))
     return found
 
 
-def _shrunk(image: np.ndarray, side: int) -> "Image":
-    """A picture whose longest side is at most so many pixels."""
+def _shrink(image: np.ndarray, side: int) -> "Image":
+    """A picture whose longest side has at most the given number of pixels."""
     from PIL import Image
 
     picture = Image.fromarray(image)
@@ -216,13 +216,13 @@ def _size(encoded: Sequence[str]) -> int:
     return sum(len(one) + 3 for one in encoded)  # with quotes and a comma
 
 
-def _written(picture: "Image", kind: str, **options: Any) -> bytes:
+def _encode(picture: "Image", kind: str, **options: Any) -> bytes:
     content = io.BytesIO()
     picture.save(content, kind, **options)
     return content.getvalue()
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is None:
         return type(value).__name__

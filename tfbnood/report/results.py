@@ -1,4 +1,4 @@
-"""Pages of a detector's own results: what the shell writes after `fit`, `score` and `evaluate`."""
+"""Pages of a detector's results, as the commands `fit`, `score` and `evaluate` write them."""
 
 import datetime
 import os
@@ -27,26 +27,26 @@ __all__ = [
     "write_score_report",
 ]
 
-_EXPLAINED = 60  # images with a map of where: each takes several passes
+_EXPLAINED = 60  # images with a heat map: each takes several passes
 _WHY = (
-    "How unusual each part of the score is, as a normal score: 0 is ordinary, above 2 one in forty reference images, "
-    "above 3 one in a thousand."
+    "How unusual each part of the score is, as a normal score: 0 is ordinary; 1 in 40 reference images exceeds 2, "
+    "1 in 1,000 exceeds 3."
 )
 _LIMITS = (
-    "It knows the kind of images that it was fitted to, and no other. An image that was processed in another way, such "
-    "as JPEG instead of PNG or another size, may be flagged for that alone."
+    "The detector only knows the kind of images it was fitted to. Images that were processed differently, such as JPEG "
+    "instead of PNG or another size, may be flagged for that alone."
 )
 
 
 def make_card(detector: Detector) -> dict[str, Any]:
-    """What is known of a detector, in words."""
+    """The facts about a detector, in words."""
     about, calibration = detector.about, detector.calibration
     runs = about.get("runs") or [{}]
     height, width, channels = detector.image_shape
     card = {
         "data": about.get("data") or runs[0].get("data") or "not stated",
         "made": about.get("date") or "not stated",
-        "stands on": _stands_on(detector),
+        "stands on": _describe_model(detector),
         "statistic": detector.statistic.name,
         "images": f"{height}×{width} pixels, {'grey' if channels == 1 else 'colour'}",
         "reference images": about.get("train_images") or runs[0].get("train_images"),
@@ -59,7 +59,7 @@ def make_card(detector: Detector) -> dict[str, Any]:
 
 
 def describe_batch(found: Detection, detector: Detector) -> tuple[float, str] | None:
-    """P-value of all images together and how it was tested; None for a statistic of batches or a single image."""
+    """The p-value of all images together and the test used; None for a batch statistic or a single image."""
     calibration, scores = detector.calibration, found.score
     if detector.statistic.scope != "image" or len(scores) < 2 or calibration is None:
         return None
@@ -82,16 +82,16 @@ def write_score_report(
     converted: Sequence[str] = (),
     progress: bool = False,
 ) -> None:
-    """Writes the page of scored images, with where and why for the most suspicious ones.
+    """Writes the page of scored images, which shows where and why the most suspicious ones are unusual.
 
     Args:
         path: of the HTML file.
-        detector: that scored them.
-        found: what it found.
+        detector: the one that scored them.
+        found: its result.
         names: of the images.
         read: from row to image, of the detector's shape.
-        fpr: false-alarm rate that the page starts at.
-        fdr: false-discovery rate to start at instead.
+        fpr: initial false-alarm rate of the page.
+        fdr: instead, initial false-discovery rate.
         converted: sentences about the files.
         progress: show bars on a terminal.
     """
@@ -133,7 +133,7 @@ def write_detector_report(
         path: of the HTML file.
         detector: calibrated.
         images: held-out images, of which the most and the least typical are shown.
-        name: to call the detector by in commands.
+        name: the detector's name in commands.
         notes: sentences above the card.
     """
     assert detector.calibration is not None
@@ -175,11 +175,11 @@ def write_evaluation_report(
 
     Args:
         path: of the HTML file.
-        detector: that was evaluated.
+        detector: the evaluated one.
         result: of `tfbnood.evaluate`.
         inliers: test images.
         outliers: by name.
-        n: images of each set behind curves and examples, at most.
+        n: maximum number of images per set, for curves and examples.
     """
     n = min(n, 500)
     usual, curves, misses = detector.score(inliers[:n]), [], []
@@ -224,7 +224,7 @@ def _explain(
     return dict(zip(rows, detector.explain(images), strict=True)), why
 
 
-def _stands_on(detector: Detector) -> str:
+def _describe_model(detector: Detector) -> str:
     network, model = detector.about.get("network"), detector.model
     if network:
         return f"{network['name']} at {network['size']} pixels, frozen, trained on {network['weights']}"

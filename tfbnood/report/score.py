@@ -22,19 +22,19 @@ from tfbnood.report.words import by_chance, flagged_words, percent, rate_words
 
 __all__ = ["most_suspicious", "rate_steps", "score_page"]
 
-_CHUNK = 64  # thumbnails that are read at once
+_CHUNK = 64  # thumbnails read at once
 _LARGE_SHARE = 0.25  # of the bytes
-# Names, numbers, style and script: what a page needs beside its pictures.
+# Names, numbers, style and script: what a page needs besides its pictures.
 _BYTES_PER_NAME, _BYTES_ALWAYS = 160, 100_000
 
 
 def most_suspicious(p_values: Any, scores: Any, count: int | None = None) -> np.ndarray:
-    """Rows by p-value, the smallest first; of equal ones that with the highest score, `[count]`.
+    """Rows by p-value, the smallest first; ties are ordered by score, the highest first, `[count]`.
 
     Args:
         p_values: `[n]`.
         scores: `[n]`, higher means more out-of-distribution.
-        count: how many. Defaults to all.
+        count: number of rows. Defaults to all.
 
     Example:
         >>> most_suspicious([0.5, 0.01, 0.01], [1.0, 7.0, 9.0])
@@ -44,7 +44,7 @@ def most_suspicious(p_values: Any, scores: Any, count: int | None = None) -> np.
 
 
 def rate_steps(calibration_images: int, start: float) -> list[float]:
-    """The false-alarm rates of the slider: from 1/(n + 1) to 0.5 about ten per decade, and the one to start at.
+    """The false-alarm rates of the slider: about ten per decade from 1/(n + 1) to 0.5, and the initial one.
 
     Example:
         >>> rate_steps(30, 0.05)[:6]
@@ -80,7 +80,7 @@ def score_page(
     most_bytes: float = 29e6,
     progress: bool = False,
 ) -> str:
-    """One HTML file about scored images, which needs no network: 10,000 of them take less than 30 MB.
+    """A self-contained HTML page about scored images: 10,000 of them take less than 30 MB.
 
     Args:
         names: of the n files; any text.
@@ -88,19 +88,19 @@ def score_page(
             images of several sizes or more than the memory holds. It is called twice for some rows.
         scores: `[n]`, higher means more out-of-distribution.
         p_values: `[n]`.
-        calibration_images: how many scores the p-values compare with; bounds the slider, 1/(n + 1).
-        fpr: the false-alarm rate that the slider starts at.
-        fdr: share of false alarms among the alarms, by Benjamini–Hochberg, to start with instead.
+        calibration_images: number n of scores that the p-values compare with; the slider starts at 1/(n + 1).
+        fpr: initial false-alarm rate of the slider.
+        fdr: instead, initial share of false alarms among the alarms, by Benjamini–Hochberg.
         batch_p_value: of the test whether all images together are in-distribution.
-        batch_words: how that was tested.
+        batch_words: the name of that test.
         where: by row, maps `[height, width]` that cover the picture, higher where the image is more suspicious.
-        why: by row, named numbers such as the normal scores of an ensemble's members; 2 and more is drawn as unusual.
-        why_words: what those numbers are.
-        converted: sentences about what was done to the files.
-        card: what is known of the detector: data, date, versions, limits, …
+        why: by row, named numbers such as the normal scores of an ensemble's members; 2 and above are drawn as unusual.
+        why_words: an explanation of these numbers.
+        converted: sentences about the conversion of the files.
+        card: facts about the detector: data, date, versions, limits, …
         title: Defaults to the number of images.
-        detailed: of the most suspicious images, how many have a large picture, `where` and `why`.
-        most_bytes: of the page, about; thumbnails are made as large and good as it allows.
+        detailed: number of most suspicious images with a large picture, `where` and `why`.
+        most_bytes: approximate limit of the page; thumbnails are as large and good as it allows.
         progress: show a bar on a terminal.
 
     Returns:
@@ -121,14 +121,14 @@ def score_page(
     check_length(chances, names, "p_values", "names")
     check_integer("calibration_images", calibration_images, least=1)
     check_integer("detailed", detailed, least=0)
-    chances = _on_lattice(chances, calibration_images)
-    start, words = _start(chances, calibration_images, fpr, fdr)
+    chances = _snap_to_lattice(chances, calibration_images)
+    start, words = _find_start(chances, calibration_images, fpr, fdr)
     rates = rate_steps(calibration_images, start)
     read = image_reader(images, len(names))
     order = most_suspicious(chances, values)
     flagged = int((chances <= start).sum())
     budget = max(1e5, most_bytes - _BYTES_ALWAYS - _BYTES_PER_NAME * len(names))
-    details = _details(
+    details = _make_details(
         read, order[:detailed].tolist(), where or {}, why or {}, _LARGE_SHARE * budget
     )
     budget -= sum(map(len, details))
@@ -149,7 +149,7 @@ def score_page(
         data_block(f"thumbnails-{first}", thumbnails[first : first + _CHUNK])
         for first in range(0, len(names), _CHUNK)
     ]
-    # Pixels of tiny images stay squares; thumbnails of larger ones are smoothed.
+    # Tiny images are enlarged without smoothing; thumbnails of larger ones are smoothed.
     tiny = rung.quality is None
     title = title or f"Report on {len(names):,} {'images' if len(names) > 1 else 'image'}"
     body = "\n".join(
@@ -172,22 +172,22 @@ def score_page(
     )
 
 
-def _on_lattice(p_values: np.ndarray, calibration_images: int) -> np.ndarray:
-    """Conformal p-values as multiples of 1/(n + 1) again, which float32 or a few digits of a file have rounded."""
+def _snap_to_lattice(p_values: np.ndarray, calibration_images: int) -> np.ndarray:
+    """Restores p-values to multiples of 1/(n + 1), after rounding to float32 or to a few digits."""
     nearest = np.rint(p_values * (calibration_images + 1)) / (calibration_images + 1)
     return np.where(np.abs(nearest - p_values) <= 1e-6 * nearest, nearest, p_values)
 
 
-def _start(
+def _find_start(
     p_values: np.ndarray, calibration_images: int, fpr: float, fdr: float | None
 ) -> tuple[float, str]:
-    """The rate to start at, and what the number of flagged images is to be compared with."""
+    """The initial rate, and what to compare the number of flagged images with."""
     least = 1 / (calibration_images + 1)
     if fdr is not None:
         from tfbnood.calibration.conformal import benjamini_hochberg
 
         alarms = p_values[benjamini_hochberg(p_values, fdr)]
-        # Where there is no alarm: below every p-value.
+        # Without any alarm: below every p-value.
         start = float(alarms.max()) if len(alarms) else min(least, float(p_values.min()) / 2)
         words = (
             f"at a false-discovery rate of {percent(fdr)}: on average, at most {percent(fdr)} of the flagged images "
@@ -204,14 +204,14 @@ def _start(
     return fpr, rate_words(fpr, by_chance(len(p_values), fpr, calibration_images))
 
 
-def _details(
+def _make_details(
     read: Callable[[int], np.ndarray],
     rows: list[int],
     where: Mapping[int, np.ndarray],
     why: Mapping[int, Sequence[tuple[str, float]]],
     most_bytes: float,
 ) -> list[str]:
-    """What the dialog shows of the most suspicious images, an element each."""
+    """What the dialog shows of the most suspicious images, one element per image."""
     if not rows:
         return []
     pictures, _ = encode_all(read, rows, LARGE, most_bytes=most_bytes)

@@ -1,4 +1,4 @@
-"""The parts of the page of scores, as HTML: what the script then fills and moves has ids."""
+"""The parts of the page of scores, as HTML; elements that the script fills or moves have ids."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +14,13 @@ __all__ = ["HISTOGRAM", "card_box", "dialog_html", "explore_html", "notes_html",
 _STATIC_ROWS = 100
 
 HISTOGRAM = """<figure class="box" data-scripted hidden><figcaption>p-values
-<small>Ordinary images spread evenly, along the line; chance keeps 95 % of the bars in the band.</small>
+<small>Ordinary images spread evenly along the line; by chance, 95 % of the bars lie in the band.</small>
 </figcaption>
 <div id="histogram"></div></figure>"""
 
 
 def notes_html(count: int, p_value: float | None, words: str, converted: Sequence[str]) -> str:
-    """What the test of all images found, and what was done to the files."""
+    """The result of the test of all images, and how the files were converted."""
     parts = []
     if p_value is not None:
         parts.append(f"<h2>All images together</h2>{_batch_html(count, p_value, words)}")
@@ -49,7 +49,7 @@ def card_box(card: Mapping[str, Any] | None) -> str:
     """The detector's card."""
     if not card:
         return ""
-    # Open until the script closes it.
+    # Open, until the script closes it.
     return (
         '<details class="box" id="card" open><summary>About the detector</summary>'
         f"{card_html(card)}</details>"
@@ -59,7 +59,7 @@ def card_box(card: Mapping[str, Any] | None) -> str:
 def explore_html(
     rates: Sequence[float], start: float, flagged: int, total: int, calibration: int, tiny: bool
 ) -> str:
-    """The bar with the slider and the search, and the place for the thumbnails."""
+    """The bar with the slider and the search, and the area for the thumbnails."""
     images = "images" if total > 1 else "image"
     slider = (
         f'<input type="range" id="rate" min="0" max="{len(rates) - 1}" value="{rates.index(start)}" '
@@ -106,7 +106,7 @@ def dialog_html(why_words: str, tiny: bool) -> str:
 def static_html(
     names: Sequence[str], order: np.ndarray, scores: np.ndarray, p_values: np.ndarray, start: float
 ) -> str:
-    """The most suspicious images as a table, for browsers that run no script."""
+    """The most suspicious images as a table, for browsers without scripts."""
     rows = "".join(
         f'<tr><td class="left"><bdi>{escape(names[row])}</bdi></td><td>{p_value_text(p_values[row])}</td>'
         f"<td>{scores[row]:.4g}</td><td>{'flagged' if p_values[row] <= start else ''}</td></tr>\n"

@@ -1,4 +1,4 @@
-"""Numbers as words, the same in the page's script: what is said before it runs must not change when it does."""
+"""Numbers as words, with the same rules as the page's script: its texts must not change when the script runs."""
 
 import math
 
@@ -28,7 +28,7 @@ def p_value_text(p_value: float) -> str:
 
 
 def by_chance(images: int, rate: float, calibration_images: int) -> float:
-    """How many of so many in-distribution images are flagged, expected: images · ⌊rate · (n + 1)⌋ / (n + 1).
+    """Expected number of flagged in-distribution images: images · ⌊rate · (n + 1)⌋ / (n + 1).
 
     No p-value lies between two multiples of 1/(n + 1), n the number of calibration images.
 
@@ -36,7 +36,7 @@ def by_chance(images: int, rate: float, calibration_images: int) -> float:
         >>> by_chance(1000, 0.01, 150)  # 1/151 each, as no p-value lies in (1/151, 1 %]
         6.622516556291391
     """
-    # A rate that is a multiple itself must not miss it by a rounding error.
+    # Rounding errors must not push a multiple of 1/(n + 1) below itself.
     return images * math.floor(rate * (calibration_images + 1) + 1e-9) / (calibration_images + 1)
 
 
@@ -56,7 +56,7 @@ def about(expected: float) -> str:
 
 
 def flagged_words(flagged: int, total: int) -> str:
-    """How many images look out of place.
+    """A sentence on how many images look out of place.
 
     Example:
         >>> flagged_words(12, 330), flagged_words(0, 330), flagged_words(1, 1)  # doctest: +NORMALIZE_WHITESPACE
@@ -69,7 +69,7 @@ def flagged_words(flagged: int, total: int) -> str:
 
 
 def rate_words(rate: float, expected: float) -> str:
-    """What a number of flagged images is to be compared with.
+    """What to compare the number of flagged images with.
 
     Example:
         >>> rate_words(0.01, 3.289).replace("\u00a0", " ")
