@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from tfbnood.monitor.bets import LEVELS, SHARES
-from tfbnood.monitor.estimates import onset, share
+from tfbnood.monitor.estimates import likely_onsets, onset, share
 
 
 def test_the_onset_s_posterior_is_the_mean_product_of_bets_since():
@@ -71,6 +71,27 @@ def test_the_share_s_interval_covers_outliers_that_are_closer_together_than_inli
         found = share((1 + 2500 - np.searchsorted(held_out, scores)) / 2501)
         covered.append(found.low <= 0.25 <= found.high)
     assert np.mean(covered) > 0.85
+
+
+def test_the_share_since_one_of_several_onsets_is_the_mean_over_them():
+    rng = np.random.default_rng(5)
+    p_values = np.concatenate([rng.random(60), rng.random(30) * 0.05])
+    starts = [20, 50, 60]
+    each = [share(p_values[start:]) for start in starts]
+    found = share(p_values, starts)
+    assert found.value == pytest.approx(np.mean([one.value for one in each]), abs=0.01)
+    assert found.low == pytest.approx(min(one.low for one in each), abs=0.05)
+    assert found.high == pytest.approx(max(one.high for one in each), abs=0.05)
+    assert share(p_values, [20]) == each[0]
+
+
+def test_likely_onsets_are_as_likely_as_each_other():
+    p_values = np.concatenate([np.random.default_rng(0).random(80), np.full(4, 0.02)])
+    bets = np.where(p_values[:, None] <= LEVELS, 1 - SHARES + SHARES / LEVELS, 1 - SHARES)
+    posterior = np.array([bets[start:].prod(axis=0).mean() for start in range(84)])
+    below = posterior.cumsum() / posterior.sum()
+    expected = [np.argmax(below >= (number + 0.5) / 16) for number in range(16)]
+    assert likely_onsets(p_values, np.ones(84, bool)) == expected
 
 
 def test_no_outliers_are_hardly_any_share():

@@ -154,6 +154,21 @@ def test_an_alarm_tells_since_when_how_many_and_which():
     assert np.mean(shares) == pytest.approx(0.3, abs=0.05)
 
 
+def test_at_the_alarm_the_share_s_interval_covers_the_true_one():
+    # Since the likeliest onset alone it covered 10 % in two of three of these streams.
+    covered, values = [], []
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        monitor = Monitor(rng.normal(size=1000), 1000, seed, thin=1)
+        monitor.update(scores=rng.normal(size=100))
+        while not monitor.alarm:
+            monitor.update(scores=rng.normal(size=10) + 2.5 * (rng.random(10) < 0.1))
+        covered.append(monitor.share.low <= 0.1 <= monitor.share.high)
+        values.append(monitor.share.value)
+    assert np.mean(covered) > 0.85
+    assert np.mean(values) < 0.27
+
+
 def test_nothing_is_told_before_an_alarm_and_the_worst_of_all_are_shown():
     held_out, stream = changed_stream(2, shift=0)
     monitor = Monitor(held_out)

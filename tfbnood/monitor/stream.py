@@ -13,7 +13,7 @@ from tfbnood._version import __version__
 from tfbnood.errors import DataError
 from tfbnood.monitor import state
 from tfbnood.monitor.bets import Evidence
-from tfbnood.monitor.estimates import Estimate, onset, share
+from tfbnood.monitor.estimates import Estimate, likely_onsets, onset, share
 from tfbnood.monitor.history import History
 from tfbnood.monitor.online_fdr import OnlineFdr
 from tfbnood.monitor.ranks import Ranks, theta
@@ -160,10 +160,19 @@ class Monitor:
 
     @property
     def share(self) -> Estimate | None:
-        """The share of outliers since the onset, an `Estimate`; None while the alarm is off."""
-        if self.since is None:
+        """The share of outliers since the onset, an `Estimate`; None while the alarm is off.
+
+        It is an average over likely onsets. Right after an alarm it is still too high where few images are outliers:
+        alarms come when these happen to be dense. The images that follow put it right.
+        """
+        if self.alarm_index is None:
             return None
-        return share(self._history.since(int(self.since.value))["p_value"])
+        first = max(self._started, self._history.first)
+        seen = self._history.since(first)
+        before = max(0, self.alarm_index + 1 - first)  # up to the alarm, as far as kept
+        used = seen["bet"][:before] > 0
+        starts = likely_onsets(seen["stream_p_value"][:before], used) if before else [0]
+        return share(seen["p_value"], starts)
 
     @property
     def worst(self) -> list[Exemplar]:
