@@ -8,7 +8,6 @@ process, on test images and inverted ones. Needs fashion_mnist and cifar10.
 
 import argparse
 import pathlib
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,10 +16,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import tensorflow as tf
+from measuring import take_turns, write_result
 
 import tfbnood
-from tfbnood._core.files import write_json
-from tfbnood._core.provenance import machine, versions
 from tfbnood.export.onnx import export_onnx
 
 FPR = 0.05
@@ -75,30 +73,18 @@ def measure(detector: tfbnood.Detector, test: np.ndarray, repeats: int) -> dict[
         }
         for count in (1, 64):
             images = test[:count].astype(np.float32)
-            times = interleave(
-                lambda images=images: session.run(None, {"images": images}),
-                lambda images=images: served.signatures["serving_default"](
+            ways = {
+                "onnxruntime": lambda images=images: session.run(None, {"images": images}),
+                "tensorflow": lambda images=images: served.signatures["serving_default"](
                     images=tf.constant(images)
                 ),
-                repeats=repeats,
-            )
-            row[f"onnxruntime_{count}"], row[f"tensorflow_{count}"] = (
-                round(one, 5) for one in times
-            )
-            row[f"onnxruntime_to_tensorflow_{count}"] = round(times[0] / times[1], 3)
+            }
+            times = take_turns(ways, repeats, warm=2)
+            seconds = {way: of["cpu_seconds"] for way, of in times.items()}
+            row |= {f"{way}_{count}": round(of, 5) for way, of in seconds.items()}
+            ratio = seconds["onnxruntime"] / seconds["tensorflow"]
+            row[f"onnxruntime_to_tensorflow_{count}"] = round(ratio, 3)
         return row | differences(session, detector, test)
-
-
-def interleave(*calls: Callable[[], Any], repeats: int) -> list[float]:
-    """Median CPU seconds of each call, in turns."""
-    found: list[list[float]] = [[] for _ in calls]
-    for turn in range(repeats + 2):
-        for call, seconds in zip(calls, found, strict=True):
-            began = time.process_time()
-            call()
-            if turn >= 2:
-                seconds.append(time.process_time() - began)
-    return [statistics.median(seconds) for seconds in found]
 
 
 def differences(
@@ -139,11 +125,9 @@ def main() -> None:
             **measure(detector, x.test[: arguments.images], arguments.repeats),
         }
         print(name, rows[name], flush=True)
-        about = {"onnxruntime": onnxruntime.__version__, **versions()}
         settings = {"repeats": arguments.repeats, "threads": 1, "seed": 0}
-        write_json(
-            arguments.out, {**settings, "rows": rows, "versions": about, "machine": machine()}
-        )
+        about = {"onnxruntime": onnxruntime.__version__}
+        write_result(arguments.out, {**settings, "rows": rows}, about)
 
 
 if __name__ == "__main__":

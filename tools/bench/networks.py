@@ -7,16 +7,10 @@ Keep the machine free.
 """
 
 import argparse
-import json
-import os
-import pathlib
-import subprocess
 import sys
 
-from tfbnood._core.files import write_json
-from tfbnood._core.provenance import machine, versions
+from measuring import last_json, run_child, write_result
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROWS = (
     ("efficientnet-lite0", 96),
     ("efficientnet-lite0", 128),
@@ -66,16 +60,11 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for name, side in ROWS:
-        command = [sys.executable, "-c", ROW, name, str(side), str(arguments.reference)]
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-        if run.returncode:
-            raise SystemExit(f"{name} at {side} pixels failed:\n{run.stderr[-2000:]}")
-        rows.append({"name": name, "side": side, **json.loads(run.stdout.splitlines()[-1])})
+        words = (name, str(side), str(arguments.reference))
+        printed, _ = run_child(sys.executable, "-c", ROW, *words)
+        rows.append({"name": name, "side": side, **last_json(printed)})
         print(rows[-1], flush=True)
-    if arguments.out:
-        about = {"reference": arguments.reference, "versions": versions(), "machine": machine()}
-        write_json(arguments.out, {**about, "rows": rows})
+    write_result(arguments.out, {"reference": arguments.reference, "rows": rows})
 
 
 if __name__ == "__main__":

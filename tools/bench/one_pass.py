@@ -6,15 +6,12 @@
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
+from measuring import take_turns, write_result
 
 import tfbnood
-from tfbnood._core.files import write_json
-from tfbnood._core.provenance import machine, versions
 from tfbnood.statistics.base import EvidenceStatistic, scorer_of
 
 NAMES = ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm", "pixel_pca", "pixel_knn")
@@ -40,22 +37,14 @@ def main() -> None:
         "a pass each": lambda: [one.score(images) for one in fitted],
         "one pass": lambda: one_pass(images),
     }
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(arguments.turns + 1):
-        for way, score in ways.items():
-            began = time.perf_counter()
-            score()
-            if turn:  # The first one compiles.
-                seconds[way].append(time.perf_counter() - began)
-    rates = {way: arguments.n / statistics.median(times) for way, times in seconds.items()}
+    times = take_turns(ways, arguments.turns)
+    rates = {way: arguments.n / row["seconds"] for way, row in times.items()}
     ratio = rates["one pass"] / rates["a pass each"]
     for way, rate in rates.items():
         print(f"{way}: {rate:.0f} images per second")
     print(f"ratio: {ratio:.2f}")
-    if arguments.out:
-        result = {"detector": arguments.name, "statistics": NAMES, "images": arguments.n}
-        result |= {"images_a_second": rates, "ratio": ratio}
-        write_json(arguments.out, {**result, "versions": versions(), "machine": machine()})
+    result = {"detector": arguments.name, "statistics": NAMES, "images": arguments.n}
+    write_result(arguments.out, {**result, "images_a_second": rates, "ratio": ratio})
 
 
 if __name__ == "__main__":

@@ -8,15 +8,12 @@ measures another checkout of the package beside this one, for a table of before 
 
 import argparse
 import json
-import os
 import pathlib
-import statistics
-import subprocess
 import sys
 import tempfile
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from measuring import ROOT, last_json, medians, run_child, write_result
 
 # Runs with this checkout or an older one, and so uses only what both have.
 COLD = """
@@ -80,7 +77,6 @@ print(json.dumps({**medians, "load_and_first_answer_of_the_export": loaded, **si
 
 
 def main() -> None:
-    sys.path.insert(0, str(ROOT))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--detector", default="fashion_mnist_realnvp")
     parser.add_argument("--data", default="fashion_mnist")
@@ -110,18 +106,14 @@ def main() -> None:
             {key: result[key] for key in ("ratios", "before_to_now") if key in result}, indent=2
         )
     )
-    if arguments.out:
-        from tfbnood._core.files import write_json
-        from tfbnood._core.provenance import machine, versions
-
-        write_json(arguments.out, {**result, "versions": versions(), "machine": machine()})
+    write_result(arguments.out, result)
 
 
 def measure(checkout: pathlib.Path, name: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Seconds and bytes of one checkout."""
     which = [arguments.detector, arguments.data]
     cold = [run(checkout, COLD, *which) for _ in range(3)]
-    found = {key: statistics.median(one[key] for one in cold) for key in cold[0]}
+    found = medians(cold)
     for preset in arguments.presets:
         step = run(checkout, STEP, preset)
         found |= {f"{key}_{preset}": value for key, value in step.items()}
@@ -139,17 +131,7 @@ def measure(checkout: pathlib.Path, name: str, arguments: argparse.Namespace) ->
 
 def run(checkout: pathlib.Path, code: str, *words: str) -> Any:
     """The JSON that code prints last, with the package of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tempfile.gettempdir(),
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    return last_json(run_child(sys.executable, "-c", code, *words, PYTHONPATH=str(checkout))[0])
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from measuring import peak_mb, run_child
 
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
@@ -75,16 +74,9 @@ def main() -> None:
 
 def in_process(call: str, count: int, pool: str) -> float:
     """Peak of a fresh process in MB."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", call, str(count), pool],
-        capture_output=True,
-        text=True,
-        # glibc's arenas differ from run to run by more than what is measured.
-        env={**os.environ, "MALLOC_ARENA_MAX": "2", "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr[-3000:])
-    return round(float(done.stdout), 1)
+    command = (sys.executable, __file__, "--one", call, str(count), pool)
+    # glibc's arenas differ from run to run by more than what is measured.
+    return round(float(run_child(*command, MALLOC_ARENA_MAX="2")[0]), 1)
 
 
 def peak(call: str, count: int, file: str) -> None:
@@ -108,7 +100,7 @@ def peak(call: str, count: int, file: str) -> None:
         ),
     }
     calls[call]()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_mb())
 
 
 def overlap(count: int, turns: int) -> dict[str, Any]:

@@ -6,13 +6,12 @@ Keep the machine free meanwhile: both variants alternate, but a load in one of t
 """
 
 import argparse
-import statistics
+import functools
 import time
 
 import numpy as np
+from measuring import take_turns, write_result
 
-from tfbnood._core.files import write_json
-from tfbnood._core.provenance import machine, versions
 from tfbnood.models.registry import MODELS, model_class
 
 
@@ -36,14 +35,12 @@ def main() -> None:
         first_step[name] = time.perf_counter() - began
         networks[name] = network
 
-    seconds: dict[str, list[float]] = {name: [] for name in networks}
-    for _ in range(arguments.steps):
-        for name, network in networks.items():
-            began = time.perf_counter()
-            network.train_on_batch(images)
-            seconds[name].append(time.perf_counter() - began)
-
-    median = {name: statistics.median(times) for name, times in seconds.items()}
+    steps = {
+        name: functools.partial(network.train_on_batch, images)
+        for name, network in networks.items()
+    }
+    times = take_turns(steps, arguments.steps, warm=0)
+    median = {name: row["seconds"] for name, row in times.items()}
     result = {
         "model": arguments.model,
         "preset": arguments.preset,
@@ -51,14 +48,11 @@ def main() -> None:
         "seconds_a_step": median,
         "seconds_of_the_first_step": first_step,
         "ratio_without_to_with_xla": median["without_xla"] / median["with_xla"],
-        "versions": versions(),
-        "machine": machine(),
     }
     for name in networks:
         print(f"{name}: {median[name]:.2f} s a step, the first {first_step[name]:.0f} s")
     print(f"ratio: {result['ratio_without_to_with_xla']:.2f}")
-    if arguments.out:
-        write_json(arguments.out, result)
+    write_result(arguments.out, result)
 
 
 if __name__ == "__main__":
