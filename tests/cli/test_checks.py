@@ -70,6 +70,16 @@ def test_a_detector_is_a_folder_or_a_shipped_name(tmp_path, monkeypatch):
     assert checks.detector_folder(own.name).resolve() == own
 
 
+def test_an_export_is_a_version_or_a_model_base_with_its_newest(tmp_path):
+    for name in ("2", "10", "²", "notes"):
+        (tmp_path / "base" / name).mkdir(parents=True)
+        (tmp_path / "base" / name / "saved_model.pb").touch()
+    (tmp_path / "base" / "11").mkdir()  # which has no model
+    assert checks.find_detector(str(tmp_path / "base")) == (None, tmp_path / "base" / "10")
+    one = tmp_path / "base" / "2"
+    assert checks.find_detector(str(one)) == (None, one)
+
+
 def test_a_folder_to_be_made_may_be_there_or_lie_deep(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in (".", "new", "new/deep", str(tmp_path), str(tmp_path / "new" / "deep")):

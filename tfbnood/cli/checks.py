@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 
 from tfbnood._core import shipped
+from tfbnood._core.files import version_folders
 from tfbnood.cli.values import did_you_mean
 from tfbnood.errors import TfbnoodError
 
@@ -36,11 +37,10 @@ def find_detector(text: str) -> tuple[pathlib.Path | None, pathlib.Path | None]:
     path = pathlib.Path(text)
     is_detector = any((path / part / "detector.json").is_file() for part in ("", "detector"))
     if not is_detector and path.is_dir():
-        # The rule of tfbnood.export.read, which imports TensorFlow.
-        versions = [one for one in (path, *path.iterdir()) if (one / "saved_model.pb").is_file()]
-        versions = [one for one in versions if one.name.isdigit()]
-        if versions:
-            return None, max(versions, key=lambda one: int(one.name))
+        if (path / "saved_model.pb").is_file():
+            return None, path
+        if versions := version_folders(path):
+            return None, versions[max(versions)]
     return detector_folder(text, "WHAT"), None
 
 

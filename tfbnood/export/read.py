@@ -12,15 +12,7 @@ import tensorflow as tf
 from tfbnood._core.images import as_images
 from tfbnood.errors import SavedDetectorError
 
-__all__ = ["ExportedDetector", "newest_version"]
-
-
-def newest_version(base: str | os.PathLike[str]) -> pathlib.Path | None:
-    """The exported version of a model base with the highest number; None where there is none."""
-    base = pathlib.Path(base)
-    found = [path for path in base.iterdir() if path.name.isdigit()] if base.is_dir() else []
-    found = [path for path in found if (path / "saved_model.pb").is_file()]
-    return max(found, key=lambda path: int(path.name), default=None)
+__all__ = ["ExportedDetector"]
 
 
 class ExportedDetector:
