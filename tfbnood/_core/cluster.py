@@ -77,7 +77,7 @@ def read_cluster(text: str | None) -> Cluster:
         raise _make_error("have at most one chief", jobs["chief"])
     task = _get(content, "task", dict, text)
     job, index = task.get("type"), task.get("index")
-    if job not in firsts or not jobs.get(job):
+    if not isinstance(job, str) or job not in firsts or not jobs.get(job):
         raise _make_error("have a job of its cluster as task.type", job)
     if type(index) is not int or not 0 <= index < len(jobs[job]):
         raise _make_error(
