@@ -89,6 +89,8 @@ def main(folder: pathlib.Path) -> None:
         training.train(digits, out=folder / "stopped", **options)
     except KeyboardInterrupt:
         training.Reporter = reporter
+    else:
+        raise AssertionError("the training was not interrupted")
     training.train(digits, out=folder / "stopped", **options)
     del options["strategy"], options["replicas"]
     training.train(digits, out=folder / "alone", **{**options, "batch_size": 32})

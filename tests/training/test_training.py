@@ -240,7 +240,7 @@ print("BPD", model.bits_per_dim(tfbnood.data.load("digits").test).mean())
     assert result["split"] == "test"
     assert result["images"] == 397
     value = float(run.stdout.split("BPD")[1])
-    assert value == pytest.approx(result["bits_per_dim_evaluation_mode"], rel=1e-6)
+    assert value == pytest.approx(result["bits_per_dim_evaluation_mode"], rel=1e-5)
     # 8 bits is what knowing nothing costs.
     assert 1 < value < 7.5
     assert 1 < result["bits_per_dim_training_mode"] < 7.5
