@@ -1,4 +1,4 @@
-"""Images side by side, those that raise an alarm in a frame."""
+"""Images side by side; those that raise an alarm have a frame."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["gallery"]
 
 _SIDE = 0.9  # of an image, in a cell of width 1
-_HEADLINE = 0.3  # room for a name above an image
+_HEADLINE = 0.3  # space for a name above an image
 
 
 def gallery(
@@ -26,13 +26,13 @@ def gallery(
     columns: int = 12,
     title: str = "",
 ) -> "Figure":
-    """Shows images row by row, with an orange frame around those that are flagged.
+    """Shows images row by row, with an orange frame around flagged ones.
 
     Args:
         images: `[n, height, width, channels]` in 0–255, grey or colour.
         flagged: booleans `[n]`, such as `detector.predict(images).is_ood`. Defaults to no frames.
         names: of the images, `[n]`, written above them.
-        columns: images in a row. Defaults to 12, or all when there are fewer.
+        columns: images per row. Defaults to 12, or all if there are fewer.
         title: Defaults to none.
 
     Returns:
@@ -61,15 +61,15 @@ def gallery(
     high = _SIDE * images.shape[1] / images.shape[2]
     step = high + (0.1 if names is None else _HEADLINE)
 
-    inches = 0.8 if names is None else 1.1  # of a cell: names need room
+    inches = 0.8 if names is None else 1.1  # of a cell: names need space
     figure = new_figure(max(2, inches * columns), inches * rows * step + (0.5 if title else 0.1))
     axes = figure.subplots()
     for index, image in enumerate(images):
         row, left = divmod(index, columns)
         top = -row * step
-        axes.imshow(
-            image, cmap="gray", vmin=0, vmax=255, extent=(left, left + _SIDE, top - high, top)
-        )
+        # Smoothed pixels would make a PNG several times as large.
+        drawn = axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        drawn.set_extent((left, left + _SIDE, top - high, top))
         if flagged[index]:
             place = (left, top - high)
             colour = line(1)["color"]
