@@ -12,10 +12,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
+from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 from beam.collecting import Collect, run
 
 from tfbnood.beam import ExportHandler, ReadImages, ScoreImages, WriteRecords
+from tfbnood.beam.export import local_copy
 from tfbnood.errors import DataError, SavedDetectorError, TfbnoodError
 
 COLUMNS = ["key", "score", "p_value", "is_ood", "bits_per_dim", "valid"]
@@ -293,6 +295,20 @@ def test_a_model_that_was_copied_in_part_is_refused(two_versions, tmp_path):
     variables.write_bytes(variables.read_bytes()[:-1])
     with pytest.raises(SavedDetectorError, match="missing or has changed"):
         ExportHandler(f"elsewhere:/{tmp_path}").load_model()
+    (tmp_path / "1" / "assets.extra" / "detector.json").write_text("{")
+    with pytest.raises(SavedDetectorError, match="without a whole assets.extra/detector.json"):
+        ExportHandler(f"elsewhere:/{tmp_path}").load_model()
+
+
+def test_files_of_a_model_are_not_copied_to_other_places(two_versions, monkeypatch):
+    version = f"elsewhere:/{two_versions}/9"
+    outside = [FileMetadata(f"{version}/../../stray", 5)]
+    monkeypatch.setattr("tfbnood.beam.export.matching", lambda pattern: outside)
+    with (
+        pytest.raises(SavedDetectorError, match=r"inside itself\. Received: .*/9/\.\./\.\./stray"),
+        local_copy(version),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -11,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from tfbnood._core.files import file_sha256
 from tfbnood.beam.files import matching, open_file
 from tfbnood.errors import SavedDetectorError
 
@@ -79,10 +79,7 @@ def find_export(model_base: str | os.PathLike[str]) -> Export:
             tuple(about.get("clusters", {}).get("calibration_images", ())),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SavedDetectorError(
-            f"{version} must be a version that tfbnood exported. "
-            f"Received: one without a whole assets.extra/detector.json ({type(error).__name__}: {error})"
-        ) from error
+        raise _not_exported(version, error) from error
 
 
 def version_of(path: str | os.PathLike[str]) -> str:
@@ -109,7 +106,12 @@ def local_copy(version: str) -> Iterator[pathlib.Path]:
         return
     with tempfile.TemporaryDirectory(prefix="tfbnood-") as folder:
         for file in matching(f"{version}/**"):
-            target = pathlib.Path(folder, file.path.removeprefix(version).lstrip("/"))
+            name = file.path.removeprefix(version).lstrip("/")
+            if ".." in name.split("/"):  # Names of objects in a bucket may be any text.
+                raise SavedDetectorError(
+                    f"{version} must hold its files inside itself. Received: {file.path}"
+                )
+            target = pathlib.Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             with open_file(file.path) as source, target.open("wb") as copy:
                 shutil.copyfileobj(source, copy)
@@ -119,14 +121,25 @@ def local_copy(version: str) -> Iterator[pathlib.Path]:
 
 def _check(version: str, folder: pathlib.Path) -> None:
     """Refuses a copy that is not what was exported: an upload may not have finished."""
-    about = json.loads((folder / "assets.extra" / "detector.json").read_text("utf-8"))
-    for name, expected in about["sha256"].items():
+    try:
+        about = json.loads((folder / "assets.extra" / "detector.json").read_text("utf-8"))
+        hashes = dict(about["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _not_exported(version, error) from error
+    for name, expected in hashes.items():
         file = folder / name
-        if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+        if not file.is_file() or file_sha256(file) != expected:
             raise SavedDetectorError(
                 f"{version} must hold the files that were exported; copy it there again. "
                 f"Received: {name}, which is missing or has changed"
             )
+
+
+def _not_exported(version: str, error: Exception) -> SavedDetectorError:
+    return SavedDetectorError(
+        f"{version} must be a version that tfbnood exported. "
+        f"Received: one without a whole assets.extra/detector.json ({type(error).__name__}: {error})"
+    )
 
 
 def _read_json(path: str) -> Any:
