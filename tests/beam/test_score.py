@@ -296,7 +296,7 @@ def test_a_model_that_was_copied_in_part_is_refused(two_versions, tmp_path):
     with pytest.raises(SavedDetectorError, match="missing or has changed"):
         ExportHandler(f"elsewhere:/{tmp_path}").load_model()
     (tmp_path / "1" / "assets.extra" / "detector.json").write_text("{")
-    with pytest.raises(SavedDetectorError, match="without a whole assets.extra/detector.json"):
+    with pytest.raises(SavedDetectorError, match=r"without a whole assets\.extra/detector\.json"):
         ExportHandler(f"elsewhere:/{tmp_path}").load_model()
 
 
