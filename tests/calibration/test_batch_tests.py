@@ -112,6 +112,10 @@ def test_within_clusters_contaminated_batches_are_found(test):
 def test_random_subsets_are_uniform():
     from tfbnood.calibration.batch_tests import _subsets
 
+    large = _subsets(np.random.RandomState(0), 2_000, 200, 300)
+    assert (np.diff(large, axis=1) > 0).all()
+    often = np.bincount(large.ravel(), minlength=300) / 2_000
+    assert np.abs(often - 2 / 3).max() < 5 * np.sqrt(2 / 9 / 2_000)
     drawn = _subsets(np.random.RandomState(0), 60_000, 3, 6)
     found, counts = np.unique(drawn, axis=0, return_counts=True)
     assert len(found) == 20

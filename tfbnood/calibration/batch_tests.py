@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _MOST_ROWS = 256  # images of a batch whose share in the evidence is computed
+_MOST_BY_FLOYD = 128  # The time of that algorithm grows with the square of the size.
 
 
 def batch_p_value(
@@ -117,7 +118,10 @@ def _null_within(
 
 
 def _subsets(random: np.random.RandomState, draws: int, size: int, pool: int) -> np.ndarray:
-    """Random subsets of `0 … pool − 1`, sorted, `[draws, size]`: Floyd's algorithm, for all draws at once."""
+    """Random subsets of `0 … pool − 1`, sorted, `[draws, size]`."""
+    if size > _MOST_BY_FLOYD:
+        return np.sort([random.permutation(pool)[:size] for _ in range(draws)], axis=1)
+    # Floyd's algorithm, for all draws at once.
     chosen = np.empty((draws, size), np.int64)
     for index, last in enumerate(range(pool - size, pool)):
         drawn = random.randint(0, last + 1, draws)
