@@ -1,9 +1,9 @@
 """From scores of single images to one p-value for the whole batch.
 
-Each test is a function of sorted conformal p-values `[…, n]`; higher means more out-of-distribution. Its null is that
-of random groups of calibration and test images taken together: a permutation test, exact for any calibration set.
-Within clusters, images are exchanged with calibration images of their own cluster only: exact whatever the shares of
-the clusters in the batch.
+Each test is a function of sorted conformal p-values `[…, n]`; higher means more out-of-distribution. Its null
+distribution comes from random groups of the pooled calibration and test images: a permutation test, exact for any
+calibration set. Within clusters, images are only exchanged with calibration images of their own cluster: exact
+whatever the shares of the clusters in the batch.
 """
 
 import functools
@@ -27,7 +27,7 @@ __all__ = [
     "simes",
 ]
 
-_MOST_ROWS = 256  # images of a batch whose share in the evidence is computed
+_MOST_ROWS = 256  # images of a batch whose contribution is computed
 _MOST_BY_FLOYD = 128  # The time of that algorithm grows with the square of the size.
 
 
@@ -62,7 +62,7 @@ def batch_p_value_within(
 ) -> float:
     """P-value of "within each cluster these images come from where the calibration images do".
 
-    The clusters' shares in the batch may be any: the null is that of batches with the same shares.
+    The clusters may have any shares in the batch: the null is that of batches with the same shares.
 
     Args:
         scores: `[n]`, of the batch's images; higher means more out-of-distribution.
@@ -79,7 +79,7 @@ def batch_p_value_within(
     """
     if len(scores) != len(clusters) or not len(scores):
         raise DataError(
-            f"scores and clusters must be of the same images, at least one. Received: {len(scores)} and {len(clusters)}"
+            f"scores and clusters must have one length, at least 1. Received: {len(scores)} and {len(clusters)}"
         )
     counts = np.bincount(clusters, minlength=len(calibration))
     parts = []
@@ -94,7 +94,7 @@ def batch_p_value_within(
 
 @functools.lru_cache(maxsize=64)
 def _null(test: str, count: int, calibration: int, permutations: int) -> np.ndarray:
-    """Values of a test for random groups; ranks are all that matters, so that it is the same for all scores."""
+    """Values of a test for random groups; only ranks matter, so that it is the same for all scores."""
     random = np.random.RandomState(0)
     groups = (np.sort(random.permutation(count + calibration)[:count]) for _ in range(permutations))
     return np.array([BATCH_TESTS[test](_p_values(group, calibration)) for group in groups])
@@ -104,9 +104,9 @@ def _null(test: str, count: int, calibration: int, permutations: int) -> np.ndar
 def _null_within(
     test: str, counts: tuple[int, ...], calibration: tuple[int, ...], permutations: int
 ) -> np.ndarray:
-    """Values of a test for random groups with so many images of each cluster, among so many calibration images of each.
+    """Values of a test for random groups, given the numbers of batch and calibration images in each cluster.
 
-    The groups themselves are not kept: those of 10,000 images take 80 MB.
+    The groups themselves are not kept: for 10,000 images they take 80 MB.
     """
     random = np.random.RandomState(0)
     parts = [
@@ -133,7 +133,7 @@ def _subsets(random: np.random.RandomState, draws: int, size: int, pool: int) ->
 def contributions(p_values: np.ndarray, test: str) -> np.ndarray:
     """How much the value of a test would fall if an image were ordinary, with a p-value of ½, `[n]`.
 
-    Of more than 256 images, those with the smallest p-values are looked at, and the others have 0.
+    Of more than 256 images, only those with the smallest p-values are examined; the others have 0.
 
     Args:
         p_values: `[n]`, of the batch's images in their order.
@@ -154,7 +154,7 @@ def contributions(p_values: np.ndarray, test: str) -> np.ndarray:
 
 
 def default_batch_test(scope: str, count: int) -> str:
-    """The test to use for a batch of so many images.
+    """The default test for a batch of this size.
 
     Example:
         >>> default_batch_test("image", 64), default_batch_test("image", 5), default_batch_test("batch", 64)
@@ -162,12 +162,12 @@ def default_batch_test(scope: str, count: int) -> str:
     """
     if scope == "batch":
         return "mean"
-    # Higher criticism does not look below p = 1/n, which is all that a few images have.
+    # Higher criticism ignores p-values below 1/n, which for a few images are all that matter.
     return "higher_criticism" if count >= 10 else "simes"
 
 
 def check_batch_test(test: str, scope: str) -> None:
-    """Refuses a test that there is not, or not for statistics of this scope.
+    """Refuses an unknown test, or one that does not suit statistics of this scope.
 
     Example:
         >>> check_batch_test("simes", "batch")
@@ -183,14 +183,14 @@ def check_batch_test(test: str, scope: str) -> None:
 
 
 def _ranks(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Ranks of falling scores in the pool; rank 0 is the highest score, and ties count against the alarm."""
+    """Ranks of descending scores in the pool; rank 0 is the highest score, and ties count against an alarm."""
     pooled = np.sort(np.concatenate([scores, calibration]))
     return len(pooled) - 1 - np.searchsorted(pooled, scores, side="left")
 
 
 def _p_values(ranks: np.ndarray, calibration: int) -> np.ndarray:
     """Sorted conformal p-values of a group, given by its sorted ranks in the pool, against the rest of the pool."""
-    before = ranks - np.arange(ranks.shape[-1])  # of the rest, as high or higher
+    before = ranks - np.arange(ranks.shape[-1])  # of the rest: as high or higher
     return (1 + np.maximum(before, 0)) / (calibration + 1)
 
 
@@ -216,14 +216,14 @@ def higher_criticism(p_values: np.ndarray) -> np.ndarray:
     """
     count = p_values.shape[-1]
     expected = np.arange(1, count + 1) / count
-    # Below 1/n the ratio blows up for one lucky image of an innocent batch.
+    # Below 1/n, a single chance image of an ordinary batch makes the ratio huge.
     p_values = np.clip(p_values, 1 / count, 1 - 1e-9)
     excess = np.sqrt(count) * (expected - p_values) / np.sqrt(p_values * (1 - p_values))
     return excess[..., : max(1, count // 2)].max(axis=-1)
 
 
 def kolmogorov_smirnov(p_values: np.ndarray) -> np.ndarray:
-    """One-sided Kolmogorov–Smirnov distance `max_i (i/n − p_(i))`: the whole batch is shifted a little.
+    """One-sided Kolmogorov–Smirnov distance `max_i (i/n − p_(i))`: finds small shifts of the whole batch.
 
     Example:
         >>> round(float(kolmogorov_smirnov(np.array([0.1, 0.2, 0.3, 0.4]))), 3)

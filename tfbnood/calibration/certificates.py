@@ -1,6 +1,6 @@
 """Certified rates: thresholds whose false-alarm rate is bounded with a stated confidence, not only on average.
 
-The rate of the alarm "score above the k-th largest of n calibration scores" depends on which images they are. For
+The rate of the alarm "score above the k-th largest of n calibration scores" depends on the calibration images. For
 independent scores without ties it has a Beta(k, n − k + 1) distribution, whatever that of the scores; ties only lower
 it. So `P(rate ≤ fpr) ≥ P(Beta(k, n − k + 1) ≤ fpr) = P(Binomial(n, fpr) ≥ k)`.
 
@@ -24,17 +24,17 @@ __all__ = [
 
 
 def certified_rank(n: int, fpr: float, confidence: float = 0.95) -> int:
-    """The largest k so that alarms above the k-th largest of n scores have a rate of at most `fpr`, with confidence.
+    """The largest k for which alarms above the k-th largest of n scores have a rate of at most `fpr`, with confidence.
 
     `score > k-th largest` is the same as `p ≤ k / (n + 1)` for `conformal_p_values`.
 
     Args:
-        n: calibration scores, of independent in-distribution images.
+        n: number of calibration scores, of independent in-distribution images.
         fpr: the false-alarm rate to promise, in (0, 1).
         confidence: the probability, over the draw of the calibration images, with which the promise holds.
 
     Raises:
-        DataError: n scores are too few for it; the sentence states how many are needed.
+        DataError: if n scores are too few; the message states how many are needed.
 
     Example:
         >>> certified_rank(1000, 0.05), certified_rank(1000, 0.01)
@@ -45,9 +45,9 @@ def certified_rank(n: int, fpr: float, confidence: float = 0.95) -> int:
     _check_share("confidence", confidence)
     from scipy.stats import beta, binom
 
-    # The smallest k with P(Binomial ≤ k) ≥ 1 − confidence: that of fewer than k is below it.
+    # The smallest k with P(Binomial ≤ k) ≥ 1 − confidence, so that P(Binomial < k) is below it.
     rank = int(binom.ppf(1 - confidence, n, fpr))
-    # A rate exactly on the bound must not miss it by a rounding error.
+    # Rounding errors must not make a rate exactly on the bound miss it.
     if rank < n and beta.cdf(fpr, rank + 1, n - rank) >= confidence * (1 - 1e-12):
         rank += 1
     if rank < 1:
@@ -98,7 +98,7 @@ def certified_rate(n: int, rank: int, confidence: float = 0.95) -> float:
 
 
 def smallest_certified_rate(n: int, confidence: float = 0.95) -> float:
-    """The smallest rate that n scores can certify: `1 − (1 − confidence)^(1/n)`, by alarms above all of them.
+    """The smallest rate that n scores can certify: `1 − (1 − confidence)^(1/n)`, for alarms above all of them.
 
     Example:
         >>> round(smallest_certified_rate(1000), 5)
@@ -110,7 +110,7 @@ def smallest_certified_rate(n: int, confidence: float = 0.95) -> float:
 
 
 def images_to_certify(fpr: float, confidence: float = 0.95) -> int:
-    """How many calibration images a rate takes at least: `log(1 − confidence) / log(1 − fpr)`.
+    """The number of calibration images needed to certify a rate: `log(1 − confidence) / log(1 − fpr)`.
 
     Example:
         >>> images_to_certify(0.05), images_to_certify(0.01), images_to_certify(0.001)

@@ -1,4 +1,4 @@
-"""Clusters of images without labels: k-means of what one pass of the model says of each image."""
+"""Clusters of images without labels: k-means on the results of one pass of the model."""
 
 from typing import Any, Literal, get_args
 
@@ -17,16 +17,16 @@ from tfbnood.statistics.bn_moments import BnMoments
 __all__ = ["Clusters", "check_count", "find_clusters"]
 
 Kind = Literal["moments", "features", "pixels"]
-_DIRECTIONS = 20  # whitened principal components that distances are taken in
-_SIDE = 16  # of the images that pixels are compared in, at most
-_IMAGES = 4000  # to find the clusters in, at most
+_DIRECTIONS = 20  # whitened principal components used for distances
+_SIDE = 16  # maximum side of images whose pixels are compared
+_IMAGES = 4000  # maximum images to find the clusters in
 
 
 class Clusters:
-    """Where the centres of clusters lie, and which one an image is nearest to.
+    """The centres of clusters, and the assignment of images to the nearest one.
 
-    What is compared are images' batch-norm moments in the subspace of `bn_moments`, where the statistic has that
-    member; else a network's features, scaled to unit length; else pixels, of images shrunk to 16 by 16. Distances are
+    Images are compared by their batch-norm moments in the subspace of `bn_moments`, if the statistic has that member;
+    else by a network's features, scaled to unit length; else by the pixels of images shrunk to 16 by 16. Distances are
     Euclidean, in 20 whitened principal components.
 
     Args:
@@ -67,8 +67,8 @@ class Clusters:
 
         Args:
             statistic: fitted, of scope "image".
-            images: checked, in-distribution; best not those that a calibration is made on.
-            count: of clusters.
+            images: checked, in-distribution; preferably not the calibration images.
+            count: number of clusters.
             seed: of the choice of at most 4,000 images, and of both solvers.
         """
         from sklearn.cluster import KMeans
@@ -80,15 +80,15 @@ class Clusters:
                 f"clusters must be at most a tenth of the reference images. Received: clusters={count}, "
                 f"{len(images)} images"
             )
-        kind = _kind_for(statistic)
+        kind = _choose_kind(statistic)
         rows_of = compile_rows(
-            lambda batch: _rows(kind, statistic, _gathered(statistic, batch)),
+            lambda batch: _rows(kind, statistic, _gather(statistic, batch)),
             statistic.image_shape_,
         )
         rows = rows_of(sample_of(images, _IMAGES, seed), "clusters of reference images")
         directions = min(_DIRECTIONS, rows.shape[1], len(rows) - 1)
         pca = PCA(directions, whiten=True, svd_solver="full", random_state=seed).fit(rows)
-        # Guard against directions in which all images are the same.
+        # Guard against directions in which all images are equal.
         deviations = np.maximum(np.sqrt(pca.explained_variance_), 1e-6)
         axes = (pca.components_ / deviations[:, None]).T
         means = KMeans(count, n_init=3, random_state=seed).fit((rows - pca.mean_) @ axes)
@@ -109,9 +109,9 @@ class Clusters:
         return tf.argmin(distances, axis=1, output_type=tf.int32)
 
     def assign(self, statistic: Statistic, images: np.ndarray) -> np.ndarray:
-        """The same of checked images, by a pass of its own."""
+        """The same for checked images, in a separate pass."""
         assign = compile_rows(
-            lambda batch: self.tensor_assign(statistic, _gathered(statistic, batch)),
+            lambda batch: self.tensor_assign(statistic, _gather(statistic, batch)),
             statistic.image_shape_,
         )
         return assign(images, "clusters", progress=False)
@@ -120,10 +120,10 @@ class Clusters:
 def find_clusters(
     statistic: Statistic, images: np.ndarray | None, count: int | None
 ) -> Clusters | None:
-    """`Clusters.fit` to reference images, if any clusters are asked for.
+    """Fits `Clusters` to reference images, if clusters are requested.
 
     Raises:
-        DataError: there are no images to find them in.
+        DataError: if there are no reference images.
     """
     if count is None:
         return None
@@ -136,32 +136,32 @@ def find_clusters(
 
 
 def check_count(count: Any) -> None:
-    """Refuses a number of clusters that is none; None asks for no clusters."""
+    """Refuses an invalid number of clusters; None means no clusters."""
     if count is not None:
         check_integer("clusters", count, least=2)
 
 
-def _kind_for(statistic: Statistic) -> Kind:
-    """What a statistic's own pass has to compare images by."""
+def _choose_kind(statistic: Statistic) -> Kind:
+    """What a statistic's own pass offers to compare images by."""
     if statistic.scope != "image":
         raise StatisticError(
             'clusters need a statistic of scope "image": scores of a request depend on each other. '
             f"Received: {statistic.name}"
         )
-    if _moments_of(statistic) is not None:
+    if _find_moments(statistic) is not None:
         return "moments"
     if not isinstance(statistic, EvidenceStatistic) or statistic.need == "pixels":
         return "pixels"
     return "features" if isinstance(statistic._model, FeatureExtractor) else "pixels"
 
 
-def _moments_of(statistic: Statistic) -> BnMoments | None:
+def _find_moments(statistic: Statistic) -> BnMoments | None:
     """The first `bn_moments` of a statistic or among its members."""
     members = getattr(statistic, "_members", [statistic])
     return next((one for one in members if isinstance(one, BnMoments)), None)
 
 
-def _gathered(statistic: Statistic, images: tf.Tensor) -> Evidence:
+def _gather(statistic: Statistic, images: tf.Tensor) -> Evidence:
     if isinstance(statistic, EvidenceStatistic):
         return gather(statistic._model, statistic.need, images)
     return gather(None, "pixels", images)
@@ -169,7 +169,7 @@ def _gathered(statistic: Statistic, images: tf.Tensor) -> Evidence:
 
 def _rows(kind: Kind, statistic: Statistic, evidence: Evidence) -> tf.Tensor:
     if kind == "moments":
-        moments = _moments_of(statistic)
+        moments = _find_moments(statistic)
         assert moments is not None
         return moments.tensor_coordinates(evidence)
     if kind == "features":

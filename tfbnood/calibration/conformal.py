@@ -53,7 +53,7 @@ def benjamini_hochberg(p_values: np.ndarray, fdr: float) -> np.ndarray:
         raise DataError(f"fdr must lie in (0, 1). Received: fdr={fdr}")
     from scipy.stats import false_discovery_control
 
-    # Conformal p-values often lie exactly on a bound, and must not miss it by a rounding error.
+    # Conformal p-values often lie exactly on a bound; rounding errors must not make them miss it.
     return false_discovery_control(p_values) <= fdr * (1 + 1e-12)
 
 
@@ -90,7 +90,7 @@ def score_threshold(calibration: np.ndarray, fpr: float) -> float:
     """
     check_false_alarm_rate(fpr, calibration)
     n = len(calibration)
-    # Counted in the very p-values: fpr · (n + 1) may fall short of an integer by a rounding error.
+    # Counted on the p-values themselves: fpr · (n + 1) may fall short of an integer by a rounding error.
     rank = np.count_nonzero(np.arange(1, n + 1) / (n + 1) <= fpr)
     return float(np.partition(calibration, n - rank)[n - rank])
 
@@ -101,10 +101,10 @@ class Calibration:
 
     Attributes:
         image_scores: by group size, sorted scores of images in requests of that size. A statistic of scope "image"
-            has the size 1 only.
-        batch_scores: by group size, sorted mean scores of whole requests; empty for a statistic of scope "image", whose
-            single scores tell all.
-        within: scores of single images by cluster, if p-values are those within an image's cluster.
+            has only size 1.
+        batch_scores: by group size, sorted mean scores of whole requests; empty for a statistic of scope "image", for
+            which single scores suffice.
+        within: scores of single images by cluster, if p-values are computed within clusters.
 
     Example:
         >>> calibration = Calibration({1: np.arange(9.0), 4: np.arange(8.0)}, {1: np.arange(9.0), 4: np.arange(2.0)})
@@ -120,13 +120,13 @@ class Calibration:
 
     @property
     def fewest(self) -> int:
-        """How many scores a single image is compared with, at least: those of the smallest cluster, or all."""
+        """The minimum number of scores that a single image is compared with: those of the smallest cluster, or all."""
         return len(self.null_of_images(1)) if self.within is None else self.within.least
 
     def group_size(self, count: int) -> int:
-        """The largest calibrated size that a request of `count` images has.
+        """The largest calibrated size that a request of `count` images reaches.
 
-        A batch statistic of fewer images is noisier, so that the comparison errs on the side of no alarm.
+        A batch statistic of fewer images is noisier, so that the comparison errs towards no alarm.
         """
         return max(size for size in self.image_scores if size <= count)
 
@@ -135,7 +135,7 @@ class Calibration:
         return self.image_scores[self.group_size(count)]
 
     def null_of_batches(self, count: int) -> np.ndarray:
-        """Mean scores to compare that of a request with."""
+        """Mean scores to compare the mean score of a request with."""
         return self.batch_scores[self.group_size(count)]
 
     def __str__(self) -> str:
@@ -166,10 +166,10 @@ class Calibration:
 
 
 def highest(calibrations: Sequence[Calibration]) -> Calibration:
-    """One calibration that is right for each of several, on as many scores each: the largest of their p-values.
+    """One calibration that is valid for each of several with equally many scores: it gives their largest p-value.
 
     `p = max_k (1 + #{null_k ≥ s})/(n + 1)` is the p-value among the elementwise maxima of the sorted nulls: the j-th
-    largest of them is at least s just where one of the nulls has j scores of at least s.
+    largest of them is at least s if and only if one of the nulls has j scores of at least s.
 
     Example:
         >>> one = Calibration({1: np.array([1.0, 2.0, 3.0])}, {})
@@ -193,15 +193,15 @@ def calibrate(
     most_groups: int = 50,
     progress: bool | None = None,
 ) -> Calibration:
-    """Scores held-out images as requests of several sizes would be scored.
+    """Scores held-out images in requests of several sizes.
 
-    Images are cut into disjoint groups: each group is one request. A statistic of scope "image" is scored once.
+    Images are divided into disjoint groups: each group is one request. A statistic of scope "image" is scored once.
 
     Args:
         statistic: fitted; anything with a `scope` and a method `score(images)`.
         images: held-out in-distribution images, uint8.
-        group_sizes: Defaults to 1, 2, 4, … 64, as far as there are two groups of that size.
-        most_groups: groups of a size, at most; they bound the time a batch statistic takes.
+        group_sizes: Defaults to 1, 2, 4, … 64, as long as there are two groups of that size.
+        most_groups: maximum number of groups per size, which limits the time a batch statistic takes.
         progress: show a bar, on a terminal or in a notebook. Defaults to one after two seconds.
 
     Example:
@@ -220,7 +220,7 @@ def calibrate(
         scores = statistic.score(images, progress=progress)
         return Calibration({1: np.sort(scores)}, {})
 
-    if hasattr(statistic, "group_null"):  # One pass for all groups, where a statistic can.
+    if hasattr(statistic, "group_null"):  # One pass for all groups, if the statistic can.
         null = statistic.group_null(images, sizes)
         return Calibration(null, null)
 

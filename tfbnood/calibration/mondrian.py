@@ -1,7 +1,7 @@
 """P-values within clusters: each image is compared with calibration images of its own cluster only.
 
-Conformal p-values are right on average over all images; those of one kind may raise ten times as many alarms as those
-of another. Within clusters the rate holds in each of them, and so also when their shares change.
+Conformal p-values are valid on average over all images, but one kind may raise ten times as many alarms as another.
+Within clusters the rate holds in each of them, and thus even if their shares change.
 
 Reference: Vovk, Gammerman & Shafer, Algorithmic Learning in a Random World, 2005: Mondrian conformal predictors.
 """
@@ -35,7 +35,7 @@ class Mondrian:
     """Calibration scores by cluster.
 
     Attributes:
-        clusters: which cluster an image is in.
+        clusters: assign images to clusters.
         nulls: by cluster, sorted scores of held-out in-distribution images.
 
     Example:
@@ -51,11 +51,11 @@ class Mondrian:
 
     @classmethod
     def of(cls, clusters: Clusters, scores: np.ndarray, rows: np.ndarray) -> "Mondrian":
-        """Of scores `[n]` of held-out images and their clusters `[n]`; none may be empty."""
+        """Makes it from scores `[n]` of held-out images and their clusters `[n]`; no cluster may be empty."""
         nulls = tuple(np.sort(scores[rows == cluster]) for cluster in range(len(clusters)))
         if empty := sum(not len(one) for one in nulls):
             raise DataError(
-                "clusters must be so few that held-out images fall into each. "
+                "clusters must be few enough that each has held-out images. "
                 f"Received: clusters={len(clusters)}, of which {empty} have none of {len(scores)} images"
             )
         return cls(clusters, nulls)
@@ -93,10 +93,10 @@ class Mondrian:
 
         Args:
             fpr: false-alarm rate in each cluster. Defaults to `default_false_alarm_rate` of the smallest cluster.
-            confidence: with which the rate is to hold in all clusters at once (Bonferroni), and so in any mix of them.
+            confidence: with which the rate holds in all clusters at once (Bonferroni), and thus in any mix of them.
 
         Raises:
-            DataError: the smallest cluster has too few images; the sentence states how many are needed.
+            DataError: if the smallest cluster has too few images; the message states how many are needed.
         """
         fpr = default_false_alarm_rate(self.least) if fpr is None else fpr
         sizes = np.array([len(one) for one in self.nulls])
@@ -107,7 +107,7 @@ class Mondrian:
                 raise DataError(
                     f"fpr must be at least 1/(n + 1) = {1 / (self.least + 1):.4g} with n={self.least} calibration "
                     f"images in the smallest of {len(sizes)} clusters; calibrate on about {needed} images instead of "
-                    f"{sizes.sum()}, or take fewer clusters. Received: fpr={fpr}"
+                    f"{sizes.sum()}, or use fewer clusters. Received: fpr={fpr}"
                 )
             check_false_alarm_rate(fpr, self.nulls[0])
             return np.full(len(sizes), fpr), f"false-alarm rate {fpr:g} {where}"
@@ -117,7 +117,7 @@ class Mondrian:
             raise DataError(
                 f"fpr must be at least {smallest_certified_rate(self.least, each):.2g} with n={self.least} calibration "
                 f"images in the smallest of {len(sizes)} clusters and confidence={confidence:g}; calibrate on about "
-                f"{needed} images instead of {sizes.sum()}, or take fewer clusters. Received: fpr={fpr}"
+                f"{needed} images instead of {sizes.sum()}, or use fewer clusters. Received: fpr={fpr}"
             )
         ranks = [certified_rank(int(size), fpr, each) for size in sizes]
         rule = f"false-alarm rate at most {fpr:g} {where} with {100 * confidence:g} % confidence"
@@ -130,10 +130,10 @@ class Mondrian:
 
 
 def highest_within(several: Sequence[Mondrian]) -> Mondrian:
-    """One that is right for each of several with the same clusters: no p-value is smaller than the largest of theirs.
+    """One that is valid for each of several with the same clusters: no p-value is smaller than the largest of theirs.
 
-    With as many scores in a cluster these are the elementwise maxima of the sorted nulls. Otherwise the j-th largest
-    of m, the fewest, is the largest of the scores above which each of the others has `p ≤ j/(m + 1)`.
+    With equally many scores in a cluster, these are the elementwise maxima of the sorted nulls. Otherwise the j-th
+    largest of m, the fewest, is the largest of the scores above which each of the others has `p ≤ j/(m + 1)`.
     """
 
     def merged(nulls: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Any number of images through a fitted statistic: scores, p-values and likelihoods, and the calibration before."""
+"""Passes any number of images through a fitted statistic: scores, p-values and likelihoods, and the calibration."""
 
 import dataclasses
 import itertools
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def request_size(images: np.ndarray | ImageStream) -> int:
-    """How many images are each other's companions, where companions count: all of an array, 64 of a stream."""
+    """The number of images scored together, if companions matter: all of an array, 64 of a stream."""
     return CHUNK if isinstance(images, ImageStream) else len(images)
 
 
@@ -52,7 +52,7 @@ def outputs(
     watch: Callable[[np.ndarray, np.ndarray], None] | None = None,
     progress: bool | None = None,
 ) -> dict[str, np.ndarray]:
-    """`score`, with a null `p_value`, and with `log_prob` `bits_per_dim`, each `[n]`, in constant memory.
+    """`score`; with a null, `p_value`; with `log_prob`, `bits_per_dim`; each `[n]`, in constant memory.
 
     With clusters also `cluster`.
 
@@ -61,10 +61,10 @@ def outputs(
         images: checked.
         null: sorted calibration scores.
         within: calibration scores by cluster, for p-values within an image's cluster.
-        clusters: only to say each image's. Defaults to those of `within`.
-        log_prob: `(images, description, progress)` → nats `[n]`, for statistics whose own pass does not say them.
-        watch: called with every chunk and its scores. Behind the last chunk of a stream it also sees the images that
-            complete it, if companions count.
+        clusters: only to report each image's. Defaults to those of `within`.
+        log_prob: `(images, description, progress)` → nats `[n]`, for statistics whose own pass does not compute them.
+        watch: called with every chunk and its scores. If companions matter, the last chunk of a stream includes the
+            images that complete it.
         progress: as for `tfbnood._core.progress.bar`.
 
     Example:
@@ -121,15 +121,15 @@ def calibrate_with_changes(
     clusters: Clusters | None = None,
     seed: int = 1,
 ) -> Calibration:
-    """Scores held-out images, clean and in every kind of change, and takes the largest of the p-values.
+    """Scores held-out images, clean and with every kind of change, and takes the largest p-value.
 
     Args:
         statistic: fitted; one of scope "batch" takes arrays only.
         images: checked, in-distribution.
         changes: names of `tfbnood.data.CHANGES`.
         group_sizes: as for `calibrate`.
-        clusters: to calibrate within each of.
-        seed: of the changes; in a stream every chunk has its own.
+        clusters: to calibrate within.
+        seed: of the changes; in a stream every chunk has its own seed.
 
     Example:
         >>> statistic = tfbnood.statistics.get("pixel_pca").fit(None, x.train)
@@ -178,7 +178,7 @@ def alarm_level(
     Args:
         null: calibration scores.
         fpr: false-alarm rate. Defaults to `default_false_alarm_rate`.
-        confidence: with which the rate is to hold, rather than on average.
+        confidence: with which the rate holds, rather than on average.
         scope: of the statistic.
 
     Example:
@@ -205,7 +205,7 @@ def alarm_levels(
     *,
     confidence: float | None = None,
 ) -> tuple[np.ndarray, str]:
-    """The largest p-values that raise an alarm, by cluster, or one for all; and the rule in words.
+    """The largest p-values that raise an alarm, by cluster or one for all, and the rule in words.
 
     Args:
         calibration: of the statistic.
@@ -225,7 +225,7 @@ def alarm_levels(
 
 
 def thresholds(calibration: Calibration, size: int, levels: np.ndarray) -> np.ndarray:
-    """The scores above which alarms are raised, by cluster, or one for all.
+    """The scores above which alarms are raised, by cluster or one for all.
 
     Example:
         >>> thresholds(tfbnood.calibration.Calibration({1: np.arange(99.0)}, {}), 1, np.array([0.05]))

@@ -1,17 +1,17 @@
-"""Which false-alarm rate to use where nobody has chosen one."""
+"""The default false-alarm rate."""
 
 __all__ = ["DEFAULT_RATES", "default_false_alarm_rate"]
 
 DEFAULT_RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-# Of the calibration images, so many may be odd themselves without hiding every outlier.
+# So many calibration images may be odd themselves without hiding outliers.
 _ODD = 2
 
 
 def default_false_alarm_rate(count: int) -> float:
-    """The smallest of `DEFAULT_RATES` at which two odd ones among n calibration images do no harm.
+    """The smallest of `DEFAULT_RATES` at which two odd images among n calibration images do no harm.
 
-    An image that scores between the second and the third highest of them has the p-value 3/(n + 1). Were the rate
-    1/(n + 1), a single odd calibration image would keep every outlier that is less odd from being flagged.
+    An image that scores between the second and the third highest of them has the p-value 3/(n + 1). At a rate of
+    1/(n + 1), a single odd calibration image would hide every outlier that is less odd.
 
     Example:
         >>> [default_false_alarm_rate(count) for count in (300, 299, 298, 150, 30, 5, 1)]

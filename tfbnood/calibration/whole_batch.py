@@ -1,4 +1,4 @@
-"""A batch as a whole against a calibration: its p-value, and what each image has to do with it."""
+"""Tests a batch as a whole against a calibration: its p-value, and the contribution of each image."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ __all__ = ["assess_batch", "check_forgiving"]
 
 
 def check_forgiving(calibration: Calibration, forgive_mix: bool | None) -> bool:
-    """Whether a test is to forgive a change of mix. Defaults to yes where the calibration allows it.
+    """Whether a test forgives a change of mix. By default it does, if the calibration allows it.
 
     Example:
         >>> check_forgiving(tfbnood.calibration.Calibration({1: np.arange(9.0)}, {}), None)
@@ -39,7 +39,7 @@ def assess_batch(
 
     Args:
         statistic: fitted.
-        images: of the batch; asked only by a statistic of scope "batch" that tells contributions itself.
+        images: of the batch; used only by a statistic of scope "batch" that computes contributions itself.
         scores: `[n]`.
         clusters: `[n]`, to test within them; None compares with all calibration images.
         calibration: of the statistic.
@@ -51,7 +51,7 @@ def assess_batch(
         p_value = float(conformal_p_values(scores.mean(), batches))
         if hasattr(statistic, "contributions") and isinstance(images, np.ndarray):
             carried = statistic.contributions(images)
-        else:  # What the mean would lose if the image were an ordinary one.
+        else:  # How much the mean would fall if the image were an ordinary one.
             carried = (scores - np.median(null)) / len(scores)
         return p_value, conformal_p_values(scores, null), carried
     if clusters is not None:

@@ -1,1 +1,1 @@
-"""How a model is asked: moments, companions, and one compiled pass."""
+"""How a model is evaluated: moments, companions, and one compiled pass."""

@@ -1,7 +1,7 @@
-"""One compiled function for every door: images of any number in, scores and likelihoods out, in one pass.
+"""One compiled function for all uses: any number of images in, scores and likelihoods out, in one pass.
 
-Rows are independent of each other here, so that nothing is padded: the batch axis is `None`, and one trace serves one
-image and a thousand.
+Rows are independent here, so that nothing is padded: the batch axis is `None`, and one trace serves any number of
+images.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ class Scorer:
     """Images → score, p-value, log p and bits per dimension: what `Detector`, `evaluate` and an export all call.
 
     Args:
-        model: the model behind the scores; None where pixels are enough.
-        need: what `tensor_score` takes of an `Evidence`.
+        model: the model behind the scores; None if pixels suffice.
+        need: what `tensor_score` uses of an `Evidence`.
         tensor_score: evidence → scores, `[n]`, or `[n, k]` of several statistics.
         image_shape: `(height, width, channels)`.
-        likelihood: also say log p, whether or not the scores need it.
+        likelihood: also return log p, even if the scores do not need it.
         assign: evidence → the cluster of every image, int32 `[n]`; becomes `cluster` of the outputs.
     """
 
@@ -50,7 +50,7 @@ class Scorer:
         self._image_shape = tuple(image_shape)
         images = tf.TensorSpec((None, *image_shape), tf.uint8, name="images")
         null = tf.TensorSpec((None,), tf.float64, name="null")
-        # One trace, also inside an export, whose signatures share it.
+        # One trace, shared by the signatures of an export.
         self.outputs = tf.function(self._outputs, input_signature=[images, null], autograph=False)
 
     def __call__(
@@ -65,7 +65,7 @@ class Scorer:
 
         Args:
             images: uint8 `[n, height, width, channels]`.
-            null: sorted calibration scores; without them there are no p-values.
+            null: sorted calibration scores, for p-values.
             description: for the progress bar.
             progress: show a bar on a terminal.
         """
@@ -95,11 +95,11 @@ class Scorer:
 
 
 def compile_rows(function: Callable, image_shape: Sequence[int]) -> Callable[..., Any]:
-    """Compiles `images → rows` for any number of images; the result takes arrays and returns arrays.
+    """Compiles `images → rows` for any number of images; the result maps arrays to arrays.
 
     Args:
-        function: uint8 images `[n, height, width, channels]` → a tensor `[n, …]` or a dict of them; every row on its
-            own.
+        function: uint8 images `[n, height, width, channels]` → a tensor `[n, …]` or a dict of them; rows are
+            independent.
         image_shape: `(height, width, channels)`.
     """
     images = tf.TensorSpec((None, *image_shape), tf.uint8, name="images")
@@ -126,10 +126,10 @@ def compile_log_prob(model: Likelihood, image_shape: Sequence[int]) -> Callable[
 def in_chunks(
     function: Callable, tensors: Sequence[tf.Tensor], dtypes: dict[str, tf.DType]
 ) -> dict[str, tf.Tensor]:
-    """Applies a function to runs of rows inside a graph, so that its memory does not grow with the request.
+    """Applies a function to chunks of rows inside a graph, so that memory does not grow with the request.
 
     Args:
-        function: tensors `[m, …]`, m ≤ `CHUNK` → a dict of vectors `[m]`; never called with no row.
+        function: tensors `[m, …]`, m ≤ `CHUNK` → a dict of vectors `[m]`; never called without rows.
         tensors: `[n, …]` each.
         dtypes: of the vectors.
     """

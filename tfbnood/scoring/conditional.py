@@ -31,7 +31,7 @@ __all__ = [
 
 
 class _Conditional(abc.ABC):
-    """S_{b,r} of any number of images; subclasses say who is in a batch."""
+    """S_{b,r} of any number of images; subclasses define the batches."""
 
     def __init__(self, model: Any, batch_size: int, least: int):
         if batch_size < least:
@@ -69,7 +69,7 @@ class _Conditional(abc.ABC):
                 self._sums, input_signature=_signature(images.shape[1:]), autograph=False
             )
         total, times = np.zeros(len(images)), np.zeros(len(images))
-        # One draw per call, so that there is something to show and a chance to stop.
+        # One draw per call, to show progress and to allow an interruption.
         for draw in bar(range(draws), f"ratio {ratio:g}", unit="draw", progress=progress):
             found = self._compiled(images, ratio, draw, 1, seed)
             total += found[0].numpy()
@@ -77,16 +77,16 @@ class _Conditional(abc.ABC):
         return total / times
 
     def tensor(self, images: tf.Tensor, ratio: Any, draws: Any, seed: Any) -> tf.Tensor:
-        """S_{b,r} inside a graph, float64 `[n]`; no image is no error."""
+        """S_{b,r} inside a graph, float64 `[n]`; n may be 0."""
         total, times = self._sums(images, tf.cast(ratio, tf.float32), 0, draws, seed)
         return total / tf.maximum(times, 1)
 
     @abc.abstractmethod
     def _sums(self, images, ratio, first_draw, draws, seed) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of every image the sum of its log-likelihoods over the draws, and their number."""
+        """For every image, the sum of its log-likelihoods over the draws, and their number."""
 
     def _over_groups(self, images, groups, log_prob_of) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sums what `log_prob_of(batch, index)` says of the images of each group, `[g, size]` indices."""
+        """Sums `log_prob_of(batch, index)` over the images of each group, `[g, size]` indices."""
         zeros = tf.zeros([tf.shape(images)[0]], tf.float64)
 
         def add(index, total, times):
@@ -134,16 +134,16 @@ class ConditionalLogProb(_Conditional):
                 f"reference must hold at least batch_size={batch_size} images. Received: {len(reference)}"
             )
         self.reference = reference
-        # A variable, so that an export has the images once, however many functions read them.
+        # A variable, so that an export stores the images once, however many functions read them.
         self.bank = tf.Variable(reference, trainable=False)
 
     def _sums(self, images, ratio, first_draw, draws, seed):
         evaluation = tf.equal(ratio, 0.0)
         size = tf.where(evaluation, self.batch_size, group_size(ratio, self.batch_size))
         groups = companion_groups(tf.shape(images)[0], size, draws, seed, first_draw)
-        # One choice of reference images for all groups of a draw: what it adds to every image alike does not blur the
+        # The same reference images for all groups of a draw: what they add to all images alike does not affect the
         # comparison of images.
-        others = _shuffled(len(self.reference), draws, (seed, -1), first_draw)
+        others = _shuffle(len(self.reference), draws, (seed, -1), first_draw)
         others = others[:, : self.batch_size - size]
         per_draw = tf.shape(groups)[1]
         moments = tf.where(evaluation, 0.0, 1.0)
@@ -156,9 +156,9 @@ class ConditionalLogProb(_Conditional):
 
 
 class MixedMomentsLogProb(_Conditional):
-    """S_{b,r}(x) with mixed moments: one pass per image and draw, no reference images, no noise from choosing them.
+    """S_{b,r}(x) with mixed moments: one pass per image and draw, without reference images and their noise.
 
-    Fewer than b images count by themselves, as one group.
+    Fewer than b images form one group.
 
     Args:
         model: a Keras model with batch normalisation and `log_prob(images, training=…)` → nats `[n]`.
@@ -176,7 +176,7 @@ class MixedMomentsLogProb(_Conditional):
         self._compiled_of_groups: Any = None
 
     def of_groups(self, images: np.ndarray, groups: np.ndarray, *, ratio: float) -> np.ndarray:
-        """Returns S_{b,r} over given groups of companions, indices `[g, size]`; an image of several has their mean."""
+        """Returns S_{b,r} over given groups of companions, indices `[g, size]`; an image in several gets their mean."""
         if self._compiled_of_groups is None:
             images_spec, ratio_spec, *_ = _signature(images.shape[1:])
             self._compiled_of_groups = tf.function(
@@ -198,7 +198,7 @@ class MixedMomentsLogProb(_Conditional):
 
 
 def group_size(ratio: Any, batch_size: int) -> tf.Tensor:
-    """How many of a batch are test images: `max(1, round(r·b))`.
+    """The number of test images in a batch: `max(1, round(r·b))`.
 
     Example:
         >>> [int(group_size(ratio, 64)) for ratio in (0.001, 0.1, 0.9)]
@@ -213,22 +213,22 @@ def companion_groups(
 ) -> tf.Tensor:
     """Shuffles `count` images into groups of exactly `size`, as indices `[draws, groups, size]`.
 
-    The last group of a draw is completed by images of its first groups, which are as random as any. Fewer images than
-    `size` in all are repeated.
+    Images of the first groups of a draw, which are as random as any, complete the last group. If there are fewer
+    images than `size`, they are repeated.
 
     Example:
         >>> groups = companion_groups(5, 2, draws=1, seed=0)
         >>> groups.shape, np.unique(groups).tolist()
         (TensorShape([1, 3, 2]), [0, 1, 2, 3, 4])
     """
-    order = _shuffled(count, draws, (seed, -2), first_draw)
+    order = _shuffle(count, draws, (seed, -2), first_draw)
     groups = -(-count // size)
     places = tf.range(groups * size) % tf.maximum(count, 1)
     return tf.reshape(tf.gather(order, places, axis=1), (draws, groups, size))
 
 
-def _shuffled(count: Any, draws: Any, seed: tuple[Any, int], first_draw: Any) -> tf.Tensor:
-    """A permutation of `count` for every draw, `[draws, count]`, each a function of the seed and the draw alone."""
+def _shuffle(count: Any, draws: Any, seed: tuple[Any, int], first_draw: Any) -> tf.Tensor:
+    """A permutation of `count` for every draw, `[draws, count]`, each a function of only the seed and the draw."""
 
     def order(draw):
         own = tf.random.experimental.stateless_fold_in(tf.cast(tf.stack(seed), tf.int64), draw)

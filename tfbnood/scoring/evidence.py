@@ -1,4 +1,4 @@
-"""What one evaluation-mode pass tells of a batch of images."""
+"""What one evaluation-mode pass computes for a batch of images."""
 
 import dataclasses
 from typing import Any, Literal
@@ -12,18 +12,18 @@ from tfbnood.scoring.moments import image_maps, image_moments
 __all__ = ["NEEDS", "Evidence", "Need", "gather", "widest"]
 
 Need = Literal["pixels", "log_prob", "features", "moments", "maps"]
-# Each has what those before it have, as far as the model has it: log p of a likelihood model, features of a network.
+# Each includes those before it, as far as the model has them: log p of a likelihood model, features of a network.
 NEEDS: tuple[Need, ...] = ("pixels", "log_prob", "features", "moments", "maps")
 
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """A batch of images and what the model makes of each.
+    """A batch of images and the model's results for each.
 
     Attributes:
         images: float32 `[n, height, width, channels]` in 0–255.
-        log_prob: nats `[n]`; None of a network, or where nobody asked for them.
-        features: `[n, f]` of a network; None of a likelihood model, or where nobody asked for them.
+        log_prob: nats `[n]`; None for a network, or if not requested.
+        features: `[n, f]` of a network; None for a likelihood model, or if not requested.
         moments: each image's own moments by grid, as of `tfbnood.scoring.moments.image_moments`, or None.
         maps: inputs of the batch normalisations, as of `tfbnood.scoring.moments.image_maps`, or None.
     """
@@ -36,7 +36,7 @@ class Evidence:
 
 
 def gather(model: Any, need: Need, images: tf.Tensor) -> Evidence:
-    """The evidence of uint8 images, in one pass of the model at most; called while a function is traced."""
+    """The evidence of uint8 images, in at most one pass of the model; called while a function is traced."""
     images = tf.convert_to_tensor(images)
     pixels = tf.cast(images, tf.float32)
     if need == "pixels":

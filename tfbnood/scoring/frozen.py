@@ -1,4 +1,4 @@
-"""Models that do not change while they are asked: functions compiled once per model, and frozen weights."""
+"""Models that do not change while they are used: functions compiled once per model, and frozen weights."""
 
 import threading
 import weakref
@@ -21,17 +21,17 @@ __all__ = [
     "once_per_model",
 ]
 
-# Larger weights stay variables: a graph with constants is copied several times while it is optimised.
+# Larger weights stay variables: graph optimisation copies constants several times.
 _MOST_BYTES = 64_000_000
 
 
 def once_per_model(trace: Callable) -> Callable:
-    """Makes of `trace(model, …)` a function `model → tf.function` that compiles once per model, whoever asks."""
+    """Turns `trace(model, …)` into a function `model → tf.function` that compiles once per model."""
     compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
     lock = threading.Lock()
 
     def function_of(model: Any) -> Any:
-        with lock:  # Two threads must not have one each: tracing takes seconds.
+        with lock:  # Two threads must not both trace: it takes seconds.
             if model not in compiled:
                 # Weak: the function lives as long as the model, and must not keep it alive.
                 reference = weakref.ref(model)
@@ -47,7 +47,7 @@ def once_per_model(trace: Callable) -> Callable:
 
 @once_per_model
 def frozen_log_prob(model: Likelihood, images: tf.Tensor, training: bool) -> tf.Tensor:
-    """Compiles `model.log_prob` as `(images, training) → [n]` in which no variable changes.
+    """Compiles `model.log_prob` as `(images, training) → [n]`, without changing any variable.
 
     Works for any model with `log_prob(images, training=…)`: updates of moving moments are caught and dropped.
 
@@ -62,21 +62,21 @@ def frozen_log_prob(model: Likelihood, images: tf.Tensor, training: bool) -> tf.
 
 @once_per_model
 def frozen_features(model: FeatureExtractor, images: tf.Tensor) -> tf.Tensor:
-    """Compiles `model.features` as `images → [n, f]` in evaluation mode, in which no variable changes."""
+    """Compiles `model.features` as `images → [n, f]` in evaluation mode, without changing any variable."""
     with keras.StatelessScope():
         return model.features(images, training=False)
 
 
 class FrozenModel:
-    """A model with the weights as they are now, as constants.
+    """A model with its current weights as constants.
 
-    One function holds them and is called wherever they are read, so that a graph, and an export, has them once. What
-    depends on them alone, such as a normalised kernel, is then computed when the graph is optimised and not in every
-    call, and no function has hundreds of arguments.
+    One function holds them and is called wherever they are read, so that a graph or an export stores them once. Values
+    that depend only on them, such as a normalised kernel, are computed when the graph is optimised, not in every call;
+    and no function has hundreds of arguments.
 
     Attributes:
         unfrozen: the model.
-        image_shape: the model's, if it says one.
+        image_shape: the model's, if it has one.
     """
 
     def __init__(self, model: Any):
@@ -96,7 +96,7 @@ class FrozenModel:
 
     @property
     def is_current(self) -> bool:
-        """False once the model has been trained on."""
+        """False once the model has been trained further."""
         return all(
             np.array_equal(variable.numpy(), value)
             for variable, value in zip(self._variables, self._values, strict=True)
@@ -127,9 +127,10 @@ _lock = threading.Lock()
 
 
 def freeze(model: Any) -> Any:
-    """A frozen model, the same one for as long as somebody holds it and the weights are the same.
+    """A frozen model; the same one as long as it is referenced and the weights do not change.
 
-    What has neither likelihoods nor features, is not of Keras, or is too large for constants stays as it is.
+    Models without likelihoods and features, models that are not Keras', and those too large for constants are returned
+    as they are.
     """
     if not isinstance(model, keras.Model):
         return model

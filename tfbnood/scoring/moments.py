@@ -1,4 +1,4 @@
-"""Other moments for a model's batch normalisations, and each image's own moments, without changing the model.
+"""Replaces the moments in a model's batch normalisations, and computes each image's own, without changing the model.
 
 Notation: `m`, `v` are the moving moments, `m_b`, `v_b` those of the test images, and r is the ratio of mixing:
 `m_r = (1−r)·m + r·m_b`, `v_r = (1−r)·(v + (m − m_r)²) + r·(v_b + (m_b − m_r)²)`, the moments of a batch of which a
@@ -35,7 +35,7 @@ def log_prob_with_mixed_moments(
 ) -> tf.Tensor:
     """Compiles `(images, weights, ratio) → [n]`: log p with moments mixed of the moving ones and these images'.
 
-    `weights`, `[n]` with sum 1, are the images' shares in the batch's moments: 0 for rows that only complete a short
+    `weights`, `[n]` with sum 1, are the images' shares in the batch's moments: 0 for rows that only fill up a short
     batch.
     """
 
@@ -43,7 +43,7 @@ def log_prob_with_mixed_moments(
         shares = tf.reshape(tf.cast(weights, inputs.dtype), [-1] + [1] * (len(inputs.shape) - 1))
 
         def mean_of(values):
-            # Rows first: every image counts by its weight, whatever the number of its pixels.
+            # Rows first: every image counts with its weight, whatever its number of pixels.
             return tf.reduce_sum(shares * _spatial_mean(layer, values), axis=0, keepdims=True)
 
         mean = mean_of(inputs)
@@ -73,7 +73,7 @@ def image_moments(model: Any, images: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Te
 
     with ruled(model, moving):
         outputs = _outputs(model, images)
-    return outputs, _in_moving_units(layers)
+    return outputs, _to_moving_units(layers)
 
 
 @once_per_model
@@ -98,13 +98,13 @@ def image_maps(
 
     with ruled(model, moving):
         outputs = _outputs(model, images)
-    return outputs, _in_moving_units(layers), tuple(maps)
+    return outputs, _to_moving_units(layers), tuple(maps)
 
 
 def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, str, int]]:
-    """What the columns of `image_moments` with grid 1 are: layer, "mean" or "log variance", and number of channels.
+    """Describes the columns of `image_moments` with grid 1: layer, "mean" or "log variance", and number of channels.
 
-    Layers come in the order of their calls. Keras lists them in another, so that a pass has to tell.
+    Layers come in the order of their calls. Keras lists them in another order, so that it takes a pass to find out.
     """
     columns: list[tuple[str, str, int]] = []
     calls: collections.Counter[str] = collections.Counter()
@@ -124,7 +124,7 @@ def moment_columns(model: Any, image_shape: tuple[int, ...]) -> list[tuple[str, 
 
 
 def _outputs(model: Any, images: tf.Tensor) -> tf.Tensor:
-    """What a model says in evaluation mode: log p of a likelihood model, features of a network."""
+    """A model's outputs in evaluation mode: log p of a likelihood model, features of a network."""
     method = model.log_prob if isinstance(model, Likelihood) else model.features
     return untraced(method)(images, training=False)
 
@@ -135,7 +135,7 @@ class _LayerMoments:
 
     Attributes:
         mean: `[n, cells, channels]`.
-        variance: the same shape; None where an image has one value per channel.
+        variance: the same shape; None if an image has one value per channel.
         shares: each cell's share of the pixels.
         moving: the layer's moving mean, variance and ε, `[channels]` each.
     """
@@ -163,7 +163,7 @@ class _LayerMoments:
             mean = tf.reduce_mean(values, axes, keepdims=True)
             variance = tf.reduce_mean(tf.square(values - mean), axes)
             return cls(tf.reshape(mean, (-1, 1, channels)), variance[:, None], (1.0,), moving)
-        # Matrix products: one operation for all cells, and none of them copies a part of the map.
+        # Matrix products: one operation for all cells, without copies of parts of the map.
         inside = tf.constant(cells, values.dtype)
         averaging = tf.constant(cells / cells.sum(axis=1, keepdims=True), values.dtype)
         flat = tf.reshape(values, (-1, cells.shape[1], channels))
@@ -173,13 +173,13 @@ class _LayerMoments:
         return cls(mean, tf.matmul(averaging, deviations), shares, moving)
 
 
-def _in_moving_units(layers: list[_LayerMoments]) -> tuple[tf.Tensor, ...]:
+def _to_moving_units(layers: list[_LayerMoments]) -> tuple[tf.Tensor, ...]:
     """The columns by grid, computed once for all layers that have the same cells."""
     kinds: dict[tuple, list[int]] = {}
     for index, layer in enumerate(layers):
         kinds.setdefault((layer.shares, layer.variance is None), []).append(index)
     by_grid: tuple[list[tf.Tensor], ...] = tuple([] for _ in GRIDS)
-    # Where each column of the result stands among those that are computed: by layer, cell, moment and channel.
+    # The position of each column of the result among the computed ones: by layer, cell, moment and channel.
     order: tuple[dict[int, np.ndarray], ...] = tuple({} for _ in GRIDS)
     filled = [0 for _ in GRIDS]
     for (shares, _), members in kinds.items():
@@ -229,7 +229,7 @@ def _note_places(
     layers: list[_LayerMoments],
     indices: list[int],
 ) -> None:
-    """Notes for every layer the places of its columns, cell by cell, means before variances."""
+    """Records the positions of every layer's columns, cell by cell, means before variances."""
     widths = [layer.mean.shape[2] for layer in layers]
     starts = np.cumsum([0, *widths])
     moments = 1 if layers[0].variance is None else 2
@@ -241,7 +241,7 @@ def _note_places(
 def _cells(sides: Any) -> np.ndarray | None:
     """Which pixels of a map are in which cell of the finest grid, 0 or 1 `[cells, pixels]`.
 
-    None where there is one cell only: not two sides, a side that is not known, or too small a one.
+    None if there is only one cell: without two sides, or with a side that is unknown or too small.
     """
     grid = GRIDS[-1]
     if len(sides) != 2 or any((side or 0) < grid for side in sides):

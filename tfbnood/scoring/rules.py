@@ -1,8 +1,8 @@
-"""The one hook into batch normalisation: a rule that says which moments every layer uses.
+"""The one hook into batch normalisation: a rule that sets the moments of every layer.
 
-The rule is held in a context variable, so that it belongs to one thread and to the block that opened it. Keras'
-`BatchNormalization.call` asks for it; where there is none, and that is everywhere else, it does what it always did.
-The hook is part of the class: layers, models and their configurations stay as they are, stock ones and ours alike.
+The rule lives in a context variable, so that it belongs to one thread and to the block that opened it. Keras'
+`BatchNormalization.call` looks it up; without a rule, it behaves as usual. The hook is part of the class: layers,
+models and their configurations stay as they are, stock ones and ours.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Rule = Callable[[keras.layers.BatchNormalization, tf.Tensor], Moments]
 
 
 class _Block:
-    """An open `ruled` block: its rule, the graph it was opened in, and the layers that have asked."""
+    """An open `ruled` block: its rule, the graph it was opened in, and the layers that have used it."""
 
     def __init__(self, rule: Rule):
         self.rule = rule
@@ -38,7 +38,7 @@ _open: contextvars.ContextVar[_Block | None] = contextvars.ContextVar("tfbnood_r
 
 
 def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
-    """Every batch normalisation in a Keras model, stock or ours, however deep, and also in a frozen one."""
+    """Every batch normalisation in a Keras model, stock or ours, at any depth, even in a frozen model."""
     model = getattr(model, "unfrozen", model)
     layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else []
     return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
@@ -46,10 +46,10 @@ def batch_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
 
 @contextlib.contextmanager
 def ruled(model: Any, rule: Rule) -> Iterator[None]:
-    """While open, in this thread, every batch normalisation takes its moments from the rule; no variable changes.
+    """Makes every batch normalisation in this thread take its moments from the rule; no variable changes.
 
     Raises:
-        StatisticError: a layer's own `call`, or a `tf.function` inside the model, would not obey the rule.
+        StatisticError: if a layer's own `call`, or a `tf.function` inside the model, would bypass the rule.
     """
     block = _Block(rule)
     token = _open.set(block)
@@ -59,25 +59,25 @@ def ruled(model: Any, rule: Rule) -> Iterator[None]:
     except Exception as error:
         if block.refusal is None:
             raise
-        # Keras and autograph wrap what is raised inside a layer in errors of their own.
+        # Keras and autograph wrap errors raised inside a layer in their own.
         raise StatisticError(block.refusal) from error
     finally:
         _open.reset(token)
     layers = batch_normalizations(model)
     if layers and not block.asked:
         raise StatisticError(
-            "the model's batch normalisations were not called, or call something else than Keras' own: the model must "
-            "run them anew in every trace, without a tf.function of its own, and their `call` must end in "
-            f"super().call(). Received: {type(model).__name__} with {len(layers)} of them, none of which was asked"
+            "the model's batch normalisations were not called, or do not call Keras' own: the model must run them in "
+            "every trace, without its own tf.function, and their `call` must end in super().call(). "
+            f"Received: {type(model).__name__} with {len(layers)} of them, none of which used the rule"
         )
 
 
 def untraced(function: Callable) -> Callable:
-    """The Python function behind a `tf.function`, whose old trace would not know the rule; any other as it is."""
+    """The Python function behind a `tf.function`, whose old trace would ignore the rule; others as they are."""
     return getattr(function, "python_function", function)
 
 
-def _hooked(call: Callable) -> Callable:
+def _hook(call: Callable) -> Callable:
     @functools.wraps(call)
     def call_by_rule(self, inputs, training=None, mask=None):
         block = _open.get()
@@ -93,8 +93,8 @@ def _hooked(call: Callable) -> Callable:
 def _normalize(layer: Any, inputs: tf.Tensor, rule: Rule) -> tf.Tensor:
     """What Keras does after it has chosen the moments."""
     inputs = tf.cast(inputs, layer.variable_dtype)
-    # An absolute scope: within the layers' own, thousands of operations would take names of seventy letters into
-    # every export.
+    # An absolute scope: within the layers' scopes, thousands of operations in every export would have names of seventy
+    # letters.
     with tf.name_scope("moments/"):
         mean, variance = rule(layer, inputs)
         scale = along_axis(layer, layer.gamma, inputs) if layer.scale else None
@@ -108,24 +108,24 @@ def along_axis(layer: Any, vector: Any, inputs: tf.Tensor) -> tf.Tensor:
     vector = tf.cast(vector, inputs.dtype)
     rank = len(inputs.shape)
     if layer.axis % rank == rank - 1:
-        return vector  # It broadcasts as it is; a reshape less in every layer of every graph.
+        return vector  # It broadcasts as it is: saves a reshape per layer.
     shape = [1] * rank
     shape[layer.axis] = -1
     return tf.reshape(vector, shape)
 
 
 def _check_graph(block: _Block, layer: Any) -> None:
-    """A `tf.function` inside the model keeps its first trace: with a rule in it, every later call would be wrong."""
+    """Refuses a `tf.function` inside the model: its first trace would keep the rule for every later call."""
     if _function_graph() is not block.graph:
         block.refusal = (
-            "the model must not run batch normalisation inside a tf.function of its own, whose trace would keep these "
-            f"moments: remove the decorator, tfbnood compiles the model itself. Received: one around {layer.name}"
+            "the model must not run batch normalisation inside its own tf.function, whose trace would keep these "
+            f"moments: remove the decorator; tfbnood compiles the model itself. Received: one around {layer.name}"
         )
         raise StatisticError(block.refusal)
 
 
 def _function_graph() -> Any:
-    """The graph of the function being traced, past the branches and loops in it; None when eager."""
+    """The graph of the function being traced, outside its branches and loops; None in eager mode."""
     if tf.executing_eagerly():
         return None
     graph = tf.compat.v1.get_default_graph()
@@ -138,6 +138,6 @@ def _function_graph() -> Any:
     return graph
 
 
-# Ours has a `call` of its own, which must not pass a rule by.
+# Ours has its own `call`, which must not bypass a rule.
 for _layer in (keras.layers.BatchNormalization, BatchNormalization):
-    _layer.call = _hooked(_layer.call)  # type: ignore[method-assign]
+    _layer.call = _hook(_layer.call)  # type: ignore[method-assign]

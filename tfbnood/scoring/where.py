@@ -1,4 +1,4 @@
-"""Where in an image its moments come from: what each place adds to a distance of batch-norm moments."""
+"""Where in an image its moments come from: the contribution of each place to a distance of batch-norm moments."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class MapColumns:
     """Which columns of the moments belong to a map.
 
     Attributes:
-        start: the first of them; cells come one after another, means before log variances.
+        start: the first of them; cells follow one another, means before log variances.
         cells: which places are in which cell, 0 or 1 `[cells, height · width]`.
         channels: columns per cell and moment.
     """
@@ -75,9 +75,9 @@ def moment_places(
     mean: Any,
     scale: Any,
 ) -> Iterator[tf.Tensor]:
-    """What each place adds to the squared length of the residuals, `[n, height, width]`: means, then variances, by map.
+    """Contributions of places to the squared length of residuals, `[n, height, width]`: means, then variances, by map.
 
-    Let `t = (moments − mean)/scale` and r its part outside of a subspace. r is at right angles to the rest, so that
+    Let `t = (moments − mean)/scale` and r its part outside a subspace. r is orthogonal to the rest, so that
     `‖r‖² = Σ_j r_j·t_j`, and each t_j is an average over places. For a channel's mean it is that of
     `(x_p − mean_j)/scale_j`. For the logarithm of its variance it is that of `κ·(q_p − 1)/scale_j`: q_p is the squared
     deviation from the image's own mean in units of the usual variance, `(x_p − m)²/e^mean_j`, and `κ = log ρ/(ρ − 1)`
@@ -118,7 +118,7 @@ def moment_places(
         )
         weight = pulls[:, :, 1] * slope / sizes
         units = tf.exp(-usual[:, :, 1])
-        # What ε adds to a variance has no place: every place has the same share of it.
+        # The ε in a variance has no place: every place gets the same share of it.
         average = units * tf.matmul(inside, squares) / sizes
         by_variance = _by_place(squares, weight * units, inside)
         by_variance += _by_cell(weight * (excess - average), inside)
@@ -128,7 +128,7 @@ def moment_places(
 
 def _by_place(values: tf.Tensor, weights: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
     """Sums over channels of values `[n, p, c]` with the weights `[n, k, c]` of each place's cell, `[n, p]`."""
-    # A product with all cells, of which one counts: a map with weights of its own at every place would be a copy more.
+    # A product with all cells, of which one counts: separate weights for every place would take another copy.
     found = tf.matmul(values, weights, transpose_b=True)
     return tf.reduce_sum(found * tf.transpose(inside), axis=2)
 
@@ -139,20 +139,20 @@ def _by_cell(values: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
 
 
 def standardize(maps: tf.Tensor) -> tf.Tensor:
-    """Maps `[n, height, width]` less their mean, in units of their standard deviation; 0 where all places are alike."""
+    """Maps `[n, height, width]` minus their mean, in units of their standard deviation; 0 if all places are equal."""
     centred = maps - tf.reduce_mean(maps, axis=[1, 2], keepdims=True)
     scale = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=[1, 2], keepdims=True))
     return tf.math.divide_no_nan(centred, scale)
 
 
 def smooth(maps: tf.Tensor) -> tf.Tensor:
-    """Maps `[n, height, width]` after a Gaussian of an eighth of the side; beyond the edges there is nothing."""
+    """Maps `[n, height, width]` after a Gaussian of an eighth of the side, with zeros beyond the edges."""
     rows, columns = (_gaussian(side, _SMOOTHING, fill=False) for side in maps.shape[1:3])
     return tf.einsum("hy,nyx,wx->nhw", rows, maps, columns)
 
 
 def surroundings(images: tf.Tensor) -> tf.Tensor:
-    """Images `[n, height, width, channels]` after a Gaussian: what a place would show if it were like those around."""
+    """Images `[n, height, width, channels]` after a Gaussian: each place as its surroundings suggest."""
     rows, columns = (_gaussian(side, _SURROUNDINGS, fill=True) for side in images.shape[1:3])
     return tf.einsum("hy,nyxc,wx->nhwc", rows, images, columns)
 
