@@ -182,7 +182,7 @@ def test_a_detector_is_evaluated_with_its_own_statistic(detector):
     expected, _ = _metrics(detector.score(INLIERS), detector.score(OUTLIERS["photos"]))
     assert list(result.statistics) == ["log_prob"]
     assert result.auroc("photos", "log_prob") == pytest.approx(expected, abs=1e-12)
-    assert "fitted before" in result.reference
+    assert "already fitted" in result.reference
 
 
 def test_other_statistics_are_fitted_to_the_detectors_reference(detector):
@@ -396,7 +396,7 @@ def test_the_plot_of_one_contamination_has_a_bar_a_set_and_statistic(tmp_path):
     [
         (INLIERS, {}, "outliers must be a dict.*Received: ndarray"),
         ({}, {}, "Received: an empty dict"),
-        ({"inliers": INLIERS}, {}, "not \"inliers\". Received: 'inliers'"),
+        ({"inliers": INLIERS}, {}, "other than \"inliers\". Received: 'inliers'"),
         ({"x": INLIERS[:0]}, {}, r"outliers\['x'\] must hold at least one image"),
         ({"x": np.zeros((3, 28, 28, 1))}, {}, r"outliers\['x'\] must have .*\(8, 8, 1\)"),
         (OUTLIERS, {"contamination": (1.0, 0.0)}, r"contamination must lie in \(0, 1\].*0\.0"),

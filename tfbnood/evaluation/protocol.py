@@ -14,13 +14,13 @@ from tfbnood.statistics.base import EvidenceStatistic, Statistic, scorer_of
 __all__ = ["MOST", "checked_outliers"]
 
 MOST = 10_000
-"""Images of a stream: more change an AUROC by less than its interval."""
+"""Maximum images of a stream: more change an AUROC by less than its interval."""
 
 
 def checked_outliers(
     outliers: Any, image_shape: Any, *, most: int = MOST, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Checks a dict of image sets; of a stream, a random sample of at most so many images is read."""
+    """Checks a dict of image sets; from a stream, a random sample of limited size is read."""
     if not isinstance(outliers, Mapping) or not outliers:
         raise DataError(
             'outliers must be a dict of images by name, such as {"mnist": images}, with at least one. '
@@ -29,7 +29,7 @@ def checked_outliers(
     for name in outliers:
         if not isinstance(name, str) or name in ("", "inliers"):
             raise DataError(
-                f'names in outliers must be text, and not "inliers". Received: {name!r}'
+                f'names in outliers must be strings other than "inliers". Received: {name!r}'
             )
     return {
         name: sample_images(images, image_shape, most=most, seed=seed, name=f"outliers[{name!r}]")
@@ -48,7 +48,7 @@ def checked_shares(contamination: Any) -> tuple[float, ...]:
 
 
 def pool_rows(inliers: int, outliers: int, share: float, seed: int) -> np.ndarray:
-    """Rows of inliers and outliers, one after the other, that a pool of this share holds."""
+    """The rows of inliers followed by outliers in a pool with this share."""
     if share == 1:
         return np.arange(inliers + outliers)
     return mix_rows(inliers, outliers, share, seed=seed)
@@ -61,10 +61,10 @@ def scores_apart(
     pure: bool,
     progress: bool | None,
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, np.ndarray]]:
-    """By label and set, scores of every set as a pool of its own; those of whole batches only if `pure`.
+    """Scores by label and set, each set as a separate pool; those of batch statistics only if `pure`.
 
-    Statistics of single images that were fitted to the same model share its passes, and the second result is by set
-    what those passes say of log p, where they do.
+    Statistics of single images that were fitted to the same model share its passes. The second result is log p by set,
+    as far as those passes compute it.
     """
     together = {
         label: one
@@ -98,10 +98,12 @@ def pool_scores(
     pools: Mapping[tuple[str, float], np.ndarray],
     progress: bool | None,
 ) -> dict[tuple[str, float], np.ndarray]:
-    """Scores of every pool's images; of the two pools at share 1, inliers first."""
+    """Scores of every pool's images; at share 1, of two pools, inliers first."""
     scores = {}
     for (name, share), rows in pools.items():
-        if share == 1 or statistic.scope == "image":  # Companions are known, or do not matter.
+        if (
+            share == 1 or statistic.scope == "image"
+        ):  # The scores are known: companions are the same, or do not matter.
             scores[name, share] = np.concatenate([apart["inliers"], apart[name]])[rows]
         else:
             pool = np.concatenate([inliers, sets[name]])[rows]

@@ -63,15 +63,15 @@ class Bits:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What `evaluate` found; `print` it, `plot` it or `save` it. A notebook shows its tables.
+    """The result of `evaluate`; `print` it, `plot` it or `save` it. A notebook shows its tables.
 
     Attributes:
         rows: by set, contamination and statistic.
-        bits_per_dim: inliers first, then every set; empty when there is no likelihood model.
+        bits_per_dim: inliers first, then every set; empty without a likelihood model.
         statistics: name, scope and settings by the label used in `rows`.
-        n: images of a set, at most; None is all.
+        n: maximum number of images per set; None means all.
         seed: of every random choice.
-        reference: where the images came from that statistics were fitted to.
+        reference: the source of the images that statistics were fitted to.
         provenance: model, image shape, versions and machine.
     """
 
@@ -100,22 +100,22 @@ class Evaluation:
 
     @property
     def notes(self) -> str:
-        """What the numbers rest on, in one line."""
+        """How the numbers were computed, in one line."""
         size = "all images" if self.n is None else f"at most {self.n} images"
-        text = f"{size} of a set; seed {self.seed}; reference: {self.reference}"
+        text = f"{size} per set; seed {self.seed}; reference: {self.reference}"
         text += "; intervals: 95 %, bootstrap over images, ± half the length"
         batch = [label for label, about in self.statistics.items() if about["scope"] == "batch"]
         if batch:
             text += (
-                f"; {', '.join(batch)}: scores depend on the pool, which at contamination 1 is of one kind "
-                "and below 1 is mixed"
+                f"; {', '.join(batch)}: scores depend on the pool, which has one kind of images at contamination 1 "
+                "and is mixed below 1"
             )
         return text
 
     def __str__(self) -> str:
-        tables = [aligned(_auroc_table(self))]
+        tables = [aligned(_make_auroc_table(self))]
         if self.bits_per_dim:
-            tables.append(aligned(_bits_table(self)))
+            tables.append(aligned(_make_bits_table(self)))
         return "\n\n".join([*tables, self.notes])
 
     def __repr__(self) -> str:
@@ -124,13 +124,15 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         tables = [
-            as_html(table) for table in (_auroc_table(self), _bits_table(self)) if len(table) > 1
+            as_html(table)
+            for table in (_make_auroc_table(self), _make_bits_table(self))
+            if len(table) > 1
         ]
         return "\n".join([*tables, paragraph(self.notes)])
 
     def to_markdown(self) -> str:
         """The tables in Markdown, with average precision and false alarms as well."""
-        tables = [_auroc_table(self), _bits_table(self), _full_table(self)]
+        tables = [_make_auroc_table(self), _make_bits_table(self), _make_full_table(self)]
         texts = [as_markdown(table) for table in tables if len(table) > 1]
         return "\n\n".join([*texts, self.notes]) + "\n"
 
@@ -144,7 +146,7 @@ class Evaluation:
         return json.loads(json.dumps(content, default=str))
 
     def plot(self) -> Any:
-        """Draws AUROC: against contamination for every set, or as bars when there is one contamination only.
+        """Draws AUROC: against contamination for every set, or as bars if there is only one contamination.
 
         Returns:
             A `matplotlib.figure.Figure`.
@@ -178,14 +180,14 @@ class Evaluation:
             axes.set_ylabel("AUROC")
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.suptitle("AUROC against contamination" if len(shares) > 1 else "AUROC by set")
-        # As many lines as names of 1.9 inches need, all of one length.
+        # As many rows as names of 1.9 inches need, all of one length.
         lines = -(-len(labels) // int(width / 1.9))
         ncols = -(-len(labels) // lines)
         figure.legend(handles, labels, loc="outside lower center", ncols=ncols)
         return figure
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes `.json`, `.md` or `.png` by the suffix, or all three into a folder when there is none."""
+        """Writes `.json`, `.md` or `.png`, depending on the suffix; without one, all three into a folder."""
         path = pathlib.Path(path)
         if path.is_dir() or not path.suffix:
             for suffix in (".json", ".md", ".png"):
@@ -203,7 +205,7 @@ class Evaluation:
             )
 
 
-def _auroc_table(result: Evaluation) -> Table:
+def _make_auroc_table(result: Evaluation) -> Table:
     cells: dict[tuple[str, float], list[str]] = {}
     for row in result.rows:
         cells.setdefault((row.set, row.contamination), []).append(str(row.auroc))
@@ -211,7 +213,7 @@ def _auroc_table(result: Evaluation) -> Table:
     return [["AUROC", "contamination", *result.statistics], *lines]
 
 
-def _bits_table(result: Evaluation) -> Table:
+def _make_bits_table(result: Evaluation) -> Table:
     lines = []
     for bits in result.bits_per_dim:
         values = f"{bits.evaluation:.3f}", f"{bits.training:.3f}", f"{bits.difference:+.3f}"
@@ -219,7 +221,7 @@ def _bits_table(result: Evaluation) -> Table:
     return [["bits per dim", "images", "evaluation", "training", "difference"], *lines]
 
 
-def _full_table(result: Evaluation) -> Table:
+def _make_full_table(result: Evaluation) -> Table:
     lines = []
     for row in result.rows:
         found = (getattr(row, metric) for metric in METRICS)
@@ -251,7 +253,7 @@ def _draw_bars(axes: Any, result: Evaluation, sets: list[str], share: float) -> 
             [place + (index + 0.5) * width - 0.4 for place in range(len(sets))],
             [one.value for one in found],
             width,
-            # The percentile interval of a skewed metric may leave its own value outside by a hair.
+            # The percentile interval of a skewed metric may just miss the metric's value.
             yerr=np.maximum(0, [(one.value - one.low, one.high - one.value) for one in found]).T,
             capsize=2,
             color=line(index)["color"],

@@ -50,29 +50,29 @@ def evaluate(
     reference: "Images | None" = None,
     progress: bool | None = None,
 ) -> Evaluation:
-    """Measures how well statistics tell outliers from inliers.
+    """Measures how well statistics separate outliers from inliers.
 
     At contamination 1, the paper's protocol, inliers are scored as one pool and outliers as another. Below 1 both
     are in one pool, `tfbnood.data.mix(inliers, outliers, contamination, seed=seed)`, as in a user's stream.
 
     Args:
         detector_or_model: a `Detector`, a model with `log_prob(images, training=…)`, or any Keras network.
-        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255. Of a data set or generator,
-            here and below, a random sample is read in constant memory: at most 10,000 images and 1 GB of a set, or n.
+        inliers: held-out in-distribution images, `[m, height, width, channels]` in 0–255. From a data set or generator,
+            here and below, a random sample is read in constant memory: at most n, 10,000 images and 1 GB per set.
         outliers: out-of-distribution images by name, `{"mnist": images}`.
         statistics: names or `Statistic` objects. Defaults to the detector's own; for a bare model to "bn_delta" and
-            "log_prob", for a network to "auto". An object that is fitted is used as it is, and so is the detector's own
-            under its name.
+            "log_prob", for a network to "auto". A fitted object is used as it is, and so is the detector's own under
+            its name.
         contamination: shares of outliers, in (0, 1].
-        n: images of a set, at most; chosen at random. Defaults to all.
+        n: maximum number of images per set, chosen at random. Defaults to all.
         seed: of every random choice.
-        reference: in-distribution images to fit statistics to. Defaults to the detector's; where there are none, a
-            random half of the inliers is used, and left out of the test.
+        reference: in-distribution images to fit statistics to. Defaults to the detector's; if it has none, a random
+            half of the inliers is used and left out of the test.
         progress: show a bar, on a terminal or in a notebook: True at once, False never. Defaults to one after two
             seconds.
 
     Raises:
-        StatisticError: a statistic does not go with the model. None is dropped silently.
+        StatisticError: if a statistic does not fit the model. None is dropped silently.
 
     Example:
         >>> result = tfbnood.evaluate(detector, x.test, {"inverted": 255 - x.test}, contamination=(1.0, 0.2))
@@ -94,8 +94,8 @@ def evaluate(
         if reference is not None:
             reference = sample_images(reference, inliers.shape[1:], seed=seed, name="reference")
     model = as_model(model, inliers.shape[1:])
-    chosen = _chosen(detector, model, statistics)
-    source = "none needed, the statistics were fitted before"
+    chosen = _choose(detector, model, statistics)
+    source = "none needed, the statistics were already fitted"
     if not all(map(_is_fitted, chosen)):
         if reference is not None:
             source = "the reference argument"
@@ -107,12 +107,12 @@ def evaluate(
         source += f" ({len(reference)} images)"
     elif reference is not None:
         raise DataError(
-            "reference must be left out when every statistic is fitted already: it would not be used. "
+            "reference must be left out if every statistic is already fitted: it would not be used. "
             f"Received: fitted {', '.join(statistic.name for statistic in chosen)}"
         )
     inliers = take(inliers, n, seed)
     sets = {name: take(images, n, seed) for name, images in sets.items()}
-    # Drawn before anything is fitted or scored: too few images for a share should be said at once.
+    # Drawn before anything is fitted or scored, to fail at once if there are too few images for a share.
     pools = {
         (name, share): pool_rows(len(inliers), len(images), share, seed)
         for name, images in sets.items()
@@ -123,8 +123,8 @@ def evaluate(
         one if _is_fitted(one) else copy.copy(one).fit(model, reference, progress=progress)
         for one in chosen
     ]
-    labelled = dict(zip(_labels(fitted), fitted, strict=True))
-    # One fitted before, elsewhere, may be of another model.
+    labelled = dict(zip(_make_labels(fitted), fitted, strict=True))
+    # A statistic fitted elsewhere may belong to another model.
     own = {
         label
         for (label, one), before in zip(labelled.items(), chosen, strict=True)
@@ -145,7 +145,7 @@ def evaluate(
             rows.append(Row(name, share, label, len(is_ood) - count, count, **found))
     return Evaluation(
         rows=tuple(rows),
-        bits_per_dim=tuple(_bits(model, whole, log_probs, seed, progress)),
+        bits_per_dim=tuple(_measure_bits(model, whole, log_probs, seed, progress)),
         statistics={
             label: {"name": one.name, "scope": one.scope, "config": one.get_config()}
             for label, one in labelled.items()
@@ -163,7 +163,7 @@ def evaluate(
     )
 
 
-def _chosen(detector: Detector | None, model: Any, statistics: Any) -> list[Statistic]:
+def _choose(detector: Detector | None, model: Any, statistics: Any) -> list[Statistic]:
     if statistics is None and detector is not None:
         statistics = detector.statistic
     elif statistics is None:
@@ -182,8 +182,8 @@ def _is_fitted(statistic: Statistic) -> bool:
     return hasattr(statistic, "image_shape_")
 
 
-def _labels(chosen: list[Statistic]) -> list[str]:
-    """Names; where two have the same, with the settings that tell them apart."""
+def _make_labels(chosen: list[Statistic]) -> list[str]:
+    """Names; if two are equal, with the settings that distinguish them."""
     labels = []
     for one in chosen:
         same = [other.get_config() for other in chosen if other.name == one.name]
@@ -198,19 +198,19 @@ def _labels(chosen: list[Statistic]) -> list[str]:
     return labels
 
 
-def _bits(
+def _measure_bits(
     model: Any,
     sets: Mapping[str, np.ndarray],
     log_probs: Mapping[str, np.ndarray],
     seed: int,
     progress: bool | None,
 ) -> Iterator[Bits]:
-    """Bits per dimension of every set in both modes; `log_probs` are those known already, in evaluation mode."""
+    """Bits per dimension of every set in both modes; `log_probs` are those already known, in evaluation mode."""
     if not isinstance(model, Likelihood):
         return
     log_prob = frozen_log_prob(model)
     for name, images in sets.items():
-        # Shuffled: in a file sorted by class, batches would be of one class rather than of the set's kind.
+        # Shuffled: in a file sorted by class, each batch would have one class only.
         images = images[np.random.RandomState(seed).permutation(len(images))]
 
         def nats(training, images=images, name=name):

@@ -1,4 +1,4 @@
-"""A request as a whole, inside an export: `bn_delta`, or `bn_shift` of a network, for requests of several sizes."""
+"""Scores a request as a whole, inside an export: `bn_delta`, or `bn_shift` for a network, for several request sizes."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ GROUP_SIZES = (1, 4, 16, 64)
 
 
 def delta_of(model: Likelihood, bank: np.ndarray | None, held_out: np.ndarray) -> BnDelta:
-    """The paper's Δ; with a bank of reference images to complete batches with, without them of mixed moments."""
+    """The paper's Δ: with a bank of reference images that complete batches, otherwise with mixed moments."""
     embedded = 0 if bank is None else len(bank)
     statistic = BnDelta(mixing="moments" if bank is None else "samples", reference_images=embedded)
     if bank is not None and len(bank) < statistic.batch_size:
@@ -30,7 +30,7 @@ def delta_of(model: Likelihood, bank: np.ndarray | None, held_out: np.ndarray) -
 
 
 def shift_of(statistic: EvidenceStatistic) -> BnShift | None:
-    """The shift of a request's moments, in the subspace of the statistic's `bn_moments`; None where it has none."""
+    """The shift of a request's moments, in the subspace of the statistic's `bn_moments`; None if it has none."""
     members = getattr(statistic, "_members", [statistic])
     for member in members:
         if isinstance(member, BnMoments):
@@ -39,7 +39,7 @@ def shift_of(statistic: EvidenceStatistic) -> BnShift | None:
 
 
 class BatchScore:
-    """The function behind `score_batch`. Rows that are not valid are left out of the request.
+    """The function behind `score_batch`. Invalid rows are left out of the request.
 
     Args:
         statistic: fitted.
@@ -47,7 +47,7 @@ class BatchScore:
         progress: show a bar on a terminal.
     """
 
-    # No `tf.Module`: TensorFlow would find the functions in it and save each of them once more.
+    # Not a `tf.Module`: TensorFlow would find its functions and save each of them twice.
 
     def __init__(
         self, statistic: BnDelta | BnShift, held_out: np.ndarray, *, progress: bool = False
@@ -70,7 +70,7 @@ class BatchScore:
         count = tf.shape(rows)[0]
         found = self._statistic.tensor_score(tf.gather(images, rows[:, 0]))
         score = tf.scatter_nd(rows, found, tf.shape(valid))
-        # The largest calibrated size that the request has.
+        # The largest calibrated size that the request reaches.
         index = tf.searchsorted(tf.constant(self.sizes), [count], side="right")[0] - 1
         index = tf.maximum(index, 0)
         p_value = p_values(score, self._images.of(index))

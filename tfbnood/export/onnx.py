@@ -36,7 +36,7 @@ OPSET = 18
 _MOST_BYTES = 2_000_000_000  # of a protocol buffer
 _TOLERANCE = 1e-3  # of scores, relative to 1 + |score|
 _CURES = {
-    "EncodePng": "complexity takes the sizes of PNG files; fit and calibrate one without it: "
+    "EncodePng": "complexity needs the sizes of PNG files; fit and calibrate a detector without it: "
     'Detector(model, "ensemble", complexity=False)',
 }
 _CURE = "tfbnood export without --format onnx writes a SavedModel for TF Serving"
@@ -51,22 +51,22 @@ def export_onnx(
     dtype: Literal["float32", "uint8"] = "float32",
     version: int = 1,
 ) -> pathlib.Path:
-    """Writes a detector as an ONNX file, atomically, checks it with onnxruntime, and returns its path.
+    """Writes a detector as an ONNX file atomically, checks it with onnxruntime, and returns its path.
 
-    A shape or type that the file does not say is refused by the runtime. A row with values that are not pixels is no
-    error: it has `valid` False, `is_ood` True and a p-value of 0. A request with no rows is refused by the runtime.
+    The runtime refuses other shapes or types, and requests without rows. A row with values that are not pixels is not
+    an error: it has `valid` False, `is_ood` True and a p-value of 0.
 
     Args:
-        detector: calibrated, of single images. One whose ensemble has the member `complexity` is refused: there is no
-            PNG in ONNX.
+        detector: calibrated, for single images. One whose ensemble has the member `complexity` is refused: ONNX cannot
+            encode PNG.
         path: of the file, e.g. `models/mine/1/model.onnx`.
         fpr: false-alarm rate behind `is_ood`. Defaults to 0.01, or to more with few calibration images.
-        confidence: adds `is_ood_certified`, as of `Detector.export`.
+        confidence: adds `is_ood_certified`, as in `Detector.export`.
         dtype: of the images.
-        version: what the file gives as its version.
+        version: stored in the file.
 
     Raises:
-        StatisticError: the detector has operations that ONNX has not, or is not one of single images.
+        StatisticError: if the detector has operations that ONNX lacks, or does not score single images.
 
     Example:
         >>> import onnxruntime
@@ -101,7 +101,7 @@ def export_onnx(
     _describe(model, path.stem, version, {**about, "tolerate": list(detector.tolerate)})
     if model.ByteSize() > _MOST_BYTES:
         raise StatisticError(
-            f"the detector must have less than 2 GB to be one ONNX file. Received: {model.ByteSize():,} bytes"
+            f"the detector must be smaller than 2 GB to fit into an ONNX file. Received: {model.ByteSize():,} bytes"
         )
     content = model.SerializeToString()
     _check_scores(content, detector, dtype)
@@ -138,8 +138,8 @@ def _convert(function: Any, statistic: str) -> Any:
 
     images = function.inputs[0]
     names = {tensor.name: name for name, tensor in function.structured_outputs.items()}
-    # At once: tf2onnx takes its time, and fails in another place.
-    _refuse(statistic, _operations(function.graph.as_graph_def()) & _CURES.keys())
+    # Checked first: tf2onnx takes a long time, and fails elsewhere.
+    _refuse(statistic, _list_operations(function.graph.as_graph_def()) & _CURES.keys())
     with _quiet():
         frozen = tf_loader.from_function(function, [images.name], list(names))
         example = np.zeros((1, *images.shape[1:]), images.dtype.as_numpy_dtype)
@@ -152,50 +152,50 @@ def _convert(function: Any, statistic: str) -> Any:
                 input_names=[images.name],
                 output_names=list(names),
                 tensors_to_rename={images.name: "images", **names},
-                continue_on_error=True,  # What is left of TensorFlow is named below.
+                continue_on_error=True,  # Remaining TensorFlow operations are reported below.
             )
             model = _optimize(converted).make_model("")
-    _refuse(statistic, {node.op_type for node in model.graph.node} - _onnx_operations())
+    _refuse(statistic, {node.op_type for node in model.graph.node} - _list_onnx_operations())
     return model
 
 
 def _optimize(graph: Any) -> Any:
-    """Fewer operations. Half the time goes into copies unless errors are let through."""
+    """Reduces the operations. With errors caught, half of the time would go into copies."""
     from tf2onnx.optimizer import _get_optimizers, optimize_graph
 
-    # Its transposes lose an axis of length 1: maps of 1×1, mixtures of one component. onnxruntime moves them itself.
+    # Its transposes lose axes of length 1: maps of 1×1, mixtures of one component. onnxruntime moves them itself.
     steps = {name: step for name, step in _get_optimizers().items() if name != "optimize_transpose"}
     try:
         return optimize_graph(copy.deepcopy(graph), catch_errors=False, optimizers=steps)
-    except Exception:  # Of any type; the steps that fail are then left out.
+    except Exception:  # Of any type; failing steps are then skipped.
         return optimize_graph(graph, optimizers=steps)
 
 
-def _operations(graph: Any) -> set[str]:
-    """Of a graph, and of the functions that it calls."""
+def _list_operations(graph: Any) -> set[str]:
+    """The operations of a graph and of the functions it calls."""
     functions = graph.library.function
     return {node.op for nodes in (graph.node, *(f.node_def for f in functions)) for node in nodes}
 
 
-def _onnx_operations() -> set[str]:
+def _list_onnx_operations() -> set[str]:
     import onnx
 
     return {schema.name for schema in onnx.defs.get_all_schemas()}
 
 
 def _refuse(statistic: str, unknown: set[str]) -> None:
-    """Says which operations ONNX does not have, and what to do, if there are any."""
+    """Raises an error with the operations that ONNX lacks, if any, and the cure."""
     if unknown:
         cure = next((_CURES[name] for name in sorted(unknown) if name in _CURES), _CURE)
         raise StatisticError(
-            f"the detector must consist of operations that ONNX has. Received: {statistic}, which needs "
+            f"the detector must consist of operations that ONNX supports. Received: {statistic}, which needs "
             f"{', '.join(sorted(unknown))}; {cure}"
         )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps tf2onnx from reporting, line by line, what `_refuse` says in one."""
+    """Suppresses tf2onnx's line-by-line report, which `_refuse` summarises in one line."""
     logger = logging.getLogger("tf2onnx")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -206,7 +206,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _describe(model: Any, name: str, version: int, about: dict[str, Any]) -> None:
-    """Puts what the detector is into the model: every entry as JSON in `metadata_props`."""
+    """Stores the description of the detector in the model: every entry as JSON in `metadata_props`."""
     from onnx import helper
 
     model.producer_name, model.producer_version = "tfbnood", __version__
@@ -223,7 +223,7 @@ def _describe(model: Any, name: str, version: int, about: dict[str, Any]) -> Non
 
 
 def _check_scores(content: bytes, detector: "Detector", dtype: str) -> None:
-    """Compares with the detector on images that every model takes: networks are of any kind."""
+    """Compares the file with the detector on images that every model accepts."""
     import onnxruntime
 
     random = np.random.RandomState(0)
@@ -237,6 +237,6 @@ def _check_scores(content: bytes, detector: "Detector", dtype: str) -> None:
     apart = np.abs(found - expected) / (1 + np.abs(expected))
     if not (apart < _TOLERANCE).all():
         raise StatisticError(
-            "the ONNX file must give the detector's scores, which it does not for this model. "
+            "the ONNX file must reproduce the detector's scores, but does not for this model. "
             f"Received: {found.tolist()} for {expected.tolist()}; {_CURE}"
         )

@@ -1,6 +1,6 @@
-"""TensorFlow operations of a detector that tf2onnx does not know, in operations of ONNX.
+"""TensorFlow operations that detectors need and tf2onnx lacks, in terms of ONNX operations.
 
-A handler has tf2onnx's form, `(graph, node, name, arguments)`, and puts nodes of ONNX in the node's place.
+A handler has tf2onnx's form, `(graph, node, name, arguments)`, and replaces the node by ONNX nodes.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ __all__ = ["HANDLERS", "with_constants"]
 
 
 class _Place:
-    """Where a node was: makes the nodes that replace it, the last of which has its output."""
+    """The place of a node: makes the nodes that replace it, the last of which has its output."""
 
     def __init__(self, graph: Any, node: Any):
         self._graph = graph
@@ -49,23 +49,23 @@ class _Place:
 
 
 def _lower_bound(graph: Any, node: Any, name: str, arguments: Any) -> None:
-    """How many of the sorted values are below each value."""
+    """The number of sorted values below each value."""
     _bound(graph, node, upper=False)
 
 
 def _upper_bound(graph: Any, node: Any, name: str, arguments: Any) -> None:
-    """How many of the sorted values are not above each value."""
+    """The number of sorted values not above each value."""
     _bound(graph, node, upper=True)
 
 
 def _bound(graph: Any, node: Any, *, upper: bool) -> None:
-    """Bisection in a constant row, in memory that does not grow with it; comparisons with all of another table."""
+    """Bisects a constant row in constant memory; compares with all values of any other table."""
     known, (table, values) = node.inputs[0], node.input
     rows = known.get_tensor_value(as_list=False) if known.is_const() else None
     place = _Place(graph, node)
 
     def comes_before(entries: str, values: str) -> str:
-        """Upper: not above, and not below or equal, so that NaN goes where TensorFlow puts it."""
+        """For the upper bound "not above" rather than "below or equal", so that NaN goes where TensorFlow puts it."""
         if upper:
             return place.add("Not", place.add("Less", values, entries))
         return place.add("Less", entries, values)
@@ -79,7 +79,7 @@ def _bound(graph: Any, node: Any, *, upper: bool) -> None:
         return
     count = rows.shape[1]
     size = 1 << count.bit_length()
-    # Entries behind the last are never before a value; only infinity, and NaN for the upper bound, come so far.
+    # Entries beyond the last never precede a value; only infinity, and NaN for the upper bound, get that far.
     padded = np.concatenate([rows[0], np.full(size - count, np.inf, rows.dtype)])
     table = place.constant(padded, rows.dtype)
     zero = helper.make_tensor("zero", TensorProto.INT64, [1], [0])
@@ -112,7 +112,7 @@ def _numpy_dtype(graph: Any, node: Any) -> Any:
 
 
 def _broadcast_args(graph: Any, node: Any, name: str, arguments: Any) -> None:
-    """The shape that two shapes have together: the right one where the left one is 1."""
+    """The broadcast shape of two shapes: the right one where the left one is 1."""
     shapes = list(node.input)
     ranks = [graph.get_shape(shape)[0] for shape in shapes]
     place = _Place(graph, node)
@@ -130,7 +130,7 @@ def _broadcast_args(graph: Any, node: Any, name: str, arguments: Any) -> None:
 
 
 def _scale_and_translate(graph: Any, node: Any, name: str, arguments: Any) -> None:
-    """`tf.image.resize(…, antialias=True)`: a matrix for each side, with TensorFlow's own weights."""
+    """`tf.image.resize(…, antialias=True)`: one matrix per side, with TensorFlow's weights."""
     images = node.input[0]
     size, scale, translation = (one.get_tensor_value(as_list=False) for one in node.inputs[1:4])
     sides = graph.get_shape(images)[1:3]
@@ -139,21 +139,21 @@ def _scale_and_translate(graph: Any, node: Any, name: str, arguments: Any) -> No
         "antialias": bool(node.get_attr_value("antialias")),
     }
     rows, columns = (
-        _resizing(side, int(to), float(by), float(shift), settings)
+        _compute_resizing(side, int(to), float(by), float(shift), settings)
         for side, to, by, shift in zip(sides, size, scale, translation, strict=True)
     )
     place = _Place(graph, node)
-    # Channels first, as convolutions of ONNX want them: tf2onnx drops the transposes between.
+    # Channels first, as ONNX convolutions expect them: tf2onnx drops the transposes between.
     planes = place.add("Transpose", images, perm=[0, 3, 1, 2])
     planes = place.add("MatMul", place.constant(rows, np.float32), planes)
     planes = place.add("MatMul", planes, place.constant(columns.T, np.float32))
     place.end("Transpose", planes, perm=[0, 2, 3, 1])
 
 
-def _resizing(
+def _compute_resizing(
     side: int, size: int, scale: float, translation: float, settings: dict[str, Any]
 ) -> np.ndarray:
-    """What TensorFlow makes of each unit vector of one side, `[size, side]`."""
+    """TensorFlow's result for each unit vector of one side, `[size, side]`."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         units = tf.reshape(tf.eye(side), (1, side, 1, side))
         resized = tf.raw_ops.ScaleAndTranslate(
@@ -177,13 +177,13 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def with_constants(graph: Any, example: dict[str, np.ndarray]) -> Any:
-    """A copy of a `GraphDef` in which what does not depend on the images, but is not folded, has its values.
+    """A copy of a `GraphDef` with constants for nodes that do not depend on the images but were not folded.
 
-    That is noise, which depends on seeds alone, and how far images are resized, which depends on their shape alone.
+    These are noise, which depends only on seeds, and factors of resizing, which depend only on the image shape.
 
     Args:
         graph: frozen.
-        example: any images that it takes, by the name of its input.
+        example: any valid images, by the name of its input.
     """
     copy = type(graph)()
     copy.CopyFrom(graph)
@@ -197,7 +197,7 @@ def with_constants(graph: Any, example: dict[str, np.ndarray]) -> Any:
                     _set_constant(constant, f"{node.name}/constant_{index}", value)
                     node.input[index] = constant.name
             elif node.op.startswith("StatelessRandom") and "GetKey" not in node.op:
-                # Noise that depends on the images stays, and is refused: ONNX has none that is the same every time.
+                # Noise that depends on the images stays and is refused: ONNX has no reproducible noise.
                 with contextlib.suppress(tf.errors.InvalidArgumentError):
                     _set_constant(node, node.name, session.run(_tensor(node.name)))
     return copy

@@ -1,4 +1,4 @@
-"""An exported version as something that scores in process: what a server would answer, without a server."""
+"""An exported version, loaded to score in this process: a server's answers without a server."""
 
 import json
 import os
@@ -22,10 +22,10 @@ class ExportedDetector:
         version: folder of the version, such as `savedmodels/mine/1`.
 
     Attributes:
-        image_shape: `(height, width, channels)` of the images that it takes.
+        image_shape: `(height, width, channels)` of the images it accepts.
         fpr: the false-alarm rate behind `is_ood`.
-        confidence: that behind `is_ood_certified`; None where it was not asked for.
-        about: what the detector says of itself.
+        confidence: that of `is_ood_certified`; None if it was not requested.
+        about: the detector's description of itself.
 
     Example:
         >>> served = ExportedDetector(detector.export(folder / "digits", fpr=0.05))
@@ -45,7 +45,7 @@ class ExportedDetector:
             self.calibration_images = int(about["calibration_images"])
             self.statistic = str(about["statistic"])
             self.about: dict[str, Any] = dict(about["about"])
-            # Held: signatures live as long as the module does.
+            # Kept: signatures live as long as the module.
             self._module = tf.saved_model.load(str(version))
             self._score = self._module.signatures["uint8"]
         except Exception as error:  # TensorFlow raises many kinds for a damaged model.

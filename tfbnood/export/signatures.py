@@ -38,10 +38,10 @@ class Served(tf.Module):
         fpr: false-alarm rate.
         batch_score: behind `score_batch`, if there is one.
         within: calibration scores by cluster, for p-values within an image's cluster.
-        certified_levels: p-values up to which `is_ood_certified` raises an alarm, by cluster, or one for all.
+        certified_levels: p-values up to which `is_ood_certified` raises an alarm, by cluster or one for all.
 
     Attributes:
-        outputs: of a row-wise signature, name → type; `bits_per_dim` only of a model with likelihoods.
+        outputs: of a row-wise signature, name → type; `bits_per_dim` only for a model with likelihoods.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Served(tf.Module):
         self.image_shape = statistic.image_shape_
         self.fpr = fpr
         self.has_likelihood = isinstance(model, Likelihood)
-        # The trace that the scores use as well. Bound, not kept as a model: TensorFlow would save all that it finds.
+        # The trace that the scores use as well. Bound, not stored as a model: TensorFlow would save all it finds.
         self._gather = functools.partial(gather, model, widest(statistic.need, "log_prob"))
         self._within = within
         assign = None if within is None else within.clusters.tensor_assign
@@ -73,7 +73,7 @@ class Served(tf.Module):
             self.outputs["cluster"] = tf.int32
         if certified_levels is not None:
             self.outputs["is_ood_certified"] = tf.bool
-        # TensorFlow saves the variables of a module that it finds; Keras' own containers it does not look into.
+        # TensorFlow saves the variables it finds in a module, but does not look into Keras' containers.
         self._model_variables = [variable.value for variable in getattr(model, "variables", [])]
         self._statistic_variables = statistic.variables
         self._batch_score = batch_score
@@ -84,7 +84,7 @@ class Served(tf.Module):
         floats = tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")
         integers = tf.TensorSpec((None, *self.image_shape), tf.uint8, name="images")
         encoded = tf.TensorSpec((None,), tf.string, name="image_bytes")
-        # Traced once for the three of them: each trace is in the file.
+        # Traced once for all three: each trace adds to the file.
         checked = [integers, tf.TensorSpec((None,), tf.bool)]
         score = tf.function(self.score, input_signature=checked, autograph=False)
 
@@ -114,7 +114,7 @@ class Served(tf.Module):
         }
 
     def checked(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images as uint8, and which rows hold what `as_images` would take."""
+        """Images as uint8, and which rows `as_images` would accept."""
         # The server does not check shapes: `[[5]]` would broadcast to a wrong score.
         images = tf.ensure_shape(images, (None, *self.image_shape))
         values = tf.cast(images, tf.float32)
@@ -129,15 +129,15 @@ class Served(tf.Module):
         return tf.cast(tf.round(values), tf.uint8), valid
 
     def decoded(self, image_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images from files' bytes; a file that is not an image is a black image that is not valid."""
+        """Images from files' bytes; a file that is not an image becomes a black, invalid one."""
         count = tf.shape(image_bytes)[0]
 
-        # A data set is the only way in a graph to continue after a file that cannot be decoded: it leaves those out.
+        # In a graph, only a data set can continue after a file that cannot be decoded: it skips it.
         files = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
         decoded = files.map(
             lambda row, file: (row, decode_image(file, self.image_shape))
         ).ignore_errors()
-        # One row more, so that there is a batch even if no file can be decoded.
+        # One extra row, so that there is a batch even if no file can be decoded.
         blank = tf.data.Dataset.from_tensors((count, tf.zeros(self.image_shape, tf.uint8)))
         batches = decoded.concatenate(blank).batch(tf.cast(count, tf.int64) + 1)
         rows, images = batches.get_single_element()

@@ -13,7 +13,7 @@ from tensorflow.core.framework import tensor_pb2
 __all__ = ["prediction_log_class", "write_warmup"]
 
 # The fields that a warm-up file needs, with the names and numbers of tensorflow_serving/apis: prediction_log.proto,
-# predict.proto, model.proto. So the package tensorflow-serving-api, which defines all of them, is not needed.
+# predict.proto, model.proto. This avoids the package tensorflow-serving-api, which defines all of them.
 _SCHEMA = """
 name: "tfbnood/prediction_log.proto" package: "tensorflow.serving" syntax: "proto3"
 dependency: "tensorflow/core/framework/tensor.proto"
@@ -46,7 +46,7 @@ message_type {
 def write_warmup(
     path: str | os.PathLike, model: str, requests: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
-    """Writes one request for each signature.
+    """Writes one request per signature.
 
     Args:
         path: the file, `assets.extra/tf_serving_warmup_requests`.
@@ -69,7 +69,7 @@ def write_warmup(
 @functools.cache
 def prediction_log_class() -> Any:
     """The message class of a record, for writing and reading."""
-    # A pool of its own: tensorflow-serving-api registers the same names in the common one.
+    # A separate pool: tensorflow-serving-api registers the same names in the default one.
     pool = descriptor_pool.DescriptorPool()
     _add(pool, tensor_pb2.DESCRIPTOR)
     pool.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
@@ -79,7 +79,7 @@ def prediction_log_class() -> Any:
 
 
 def _add(pool: Any, file: Any) -> None:
-    """Adds TensorFlow's definition of a file, after those it needs."""
+    """Adds TensorFlow's definition of a file, after its dependencies."""
     for needed in file.dependencies:
         _add(pool, needed)
     copy = descriptor_pb2.FileDescriptorProto()

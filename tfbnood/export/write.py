@@ -11,7 +11,8 @@ Signatures, every output of shape `[n]`:
   the test set; of a network without likelihoods `shift` instead of `delta`, how far the moments of the request have
   moved; needs server-side batching to be off.
 
-A bad row is no error, which would fail the rows of others: it has `valid` False, `is_ood` True and a p-value of 0.
+A bad row does not raise an error, which would fail other clients' rows, but has `valid` False, `is_ood` True and a
+p-value of 0.
 """
 
 import json
@@ -58,19 +59,19 @@ def export(
     """Writes the next version of a model base, atomically, and returns its folder.
 
     Args:
-        base: the model base, e.g. `savedmodels/fashion`; made if it is not there.
+        base: the model base, e.g. `savedmodels/fashion`; created if missing.
         model: of the detector; frozen, its weights are constants of the export.
         statistic: fitted, of single images in TensorFlow operations, such as "auto".
         calibration: of the statistic.
-        about: what the detector says of itself.
-        tolerate: names of changes that raise no more alarms than the rate allows; for the record.
+        about: the detector's description of itself.
+        tolerate: names of changes that raise no more alarms than the rate allows; for information.
         fpr: false-alarm rate behind `is_ood`. Defaults to 0.01, or to more with few calibration images.
-        confidence: with it, such as 0.95, every image also has `is_ood_certified`: alarms whose rate is at most `fpr`
+        confidence: if given, such as 0.95, adds `is_ood_certified` for every image: alarms whose rate is at most `fpr`
             with this confidence over the draw of the calibration images, not only on average.
         held_out: in-distribution images that neither model nor statistic has seen, to calibrate `score_batch` on;
             without them, or without batch normalisation, that signature is left out.
-        embed: reference images to put into the model, so that `score_batch` mixes samples as the paper does. Defaults
-            to none, and mixed moments: then no image is inside the export.
+        embed: reference images to store in the model, so that `score_batch` mixes samples as the paper does. Defaults
+            to none: `score_batch` then mixes moments, and the export contains no images.
         progress: show a bar on a terminal.
     """
     statistic, null, fpr = check_exportable(statistic, calibration, fpr)
@@ -112,7 +113,7 @@ def export(
 def check_exportable(
     statistic: Statistic, calibration: Calibration | None, fpr: float | None
 ) -> tuple[EvidenceStatistic, np.ndarray, float]:
-    """The statistic, its sorted calibration scores and the false-alarm rate, if a graph can have them inside."""
+    """The statistic, its sorted calibration scores and the false-alarm rate, if they can be part of a graph."""
     if calibration is None:
         raise NotCalibratedError(
             "call calibrate() with held-out in-distribution images before export()"
@@ -124,7 +125,7 @@ def check_exportable(
         )
     null = calibration.null_of_images(1)
     fpr = default_false_alarm_rate(calibration.fewest) if fpr is None else fpr
-    alarm_levels(calibration, 1, fpr)  # Refuses a rate that they cannot resolve.
+    alarm_levels(calibration, 1, fpr)  # Refuses a rate that the scores cannot resolve.
     return statistic, null, fpr
 
 
@@ -136,7 +137,7 @@ def describe(
     embedded: int,
     about: dict[str, Any],
 ) -> dict[str, Any]:
-    """What an export says of itself, as JSON-safe values."""
+    """The description of an export, as JSON-safe values."""
     return {
         "format": FORMAT,
         "statistic": statistic.name,
@@ -155,7 +156,7 @@ def describe(
 def describe_alarms(
     calibration: Calibration, fpr: float, confidence: float | None = None
 ) -> dict[str, Any]:
-    """What an export says of alarms beyond one threshold for all images, as JSON-safe values; often nothing."""
+    """The rules for alarms beyond a single threshold, as JSON-safe values; often empty."""
     found: dict[str, Any] = {}
     if (within := calibration.within) is not None:
         found["clusters"] = {
@@ -171,7 +172,7 @@ def describe_alarms(
 
 
 def _write_extras(folder: pathlib.Path, name: str, about: dict[str, Any]) -> None:
-    """A warm-up request, and what the model is, with a hash of every file."""
+    """Writes a warm-up request, and a description of the model with a hash of every file."""
     hashes = {
         str(path.relative_to(folder)): file_sha256(path)
         for path in sorted(folder.rglob("*"))
