@@ -152,9 +152,9 @@ def test_two_machines_end_with_equal_weights_and_the_chief_writes_the_files(mach
     assert out == f"trained toy: {folder}/whole/model.keras, {folder}/whole/run.json\n"
     assert other_out == f"trained toy with {first}, which writes the files\n"
     waits, *steps = err.splitlines()
-    assert waits == f"{first} waits for {second}"
+    assert waits == f"{first} is waiting for {second}"
     assert [line.split(":")[0] for line in steps] == ["step 10/20", "step 20/20"]
-    assert other_err == f"{second} waits for {first}\n"
+    assert other_err == f"{second} is waiting for {first}\n"
     with np.load(folder / "whole0.npz") as one, np.load(folder / "whole1.npz") as other:
         assert len(one.files) == 6
         assert [name for name in one.files if not np.array_equal(one[name], other[name])] == []
@@ -223,16 +223,19 @@ def test_a_cluster_has_the_chief_first():
         ("[1]", r"have an object cluster, .* Received: \[1\]$"),
         (
             config({"ps": ["a:1"]}),
-            "no other jobs than chief and worker in cluster, .*Received: ps$",
+            "only the jobs chief and worker in cluster, .*Received: ps$",
         ),
         (config({"worker": "a:1"}), r"have a list of addresses in cluster\.worker"),
         (config({"worker": ["a"]}), "have addresses host:port in cluster, .* Received: a$"),
-        (config({"worker": ["a:1", "a:1"]}), "have each address once"),
-        (config({"chief": ["a:1", "b:1"]}, "chief"), "have one chief at most"),
+        (config({"worker": ["a:1", "a:1"]}), "list each address once"),
+        (config({"chief": ["a:1", "b:1"]}, "chief"), "have at most one chief"),
         ('{"cluster": {"worker": ["a:1"]}}', "have an object task"),
         (config({"worker": ["a:1"]}, "chief"), r"a job of its cluster as task\.type, .* chief$"),
         (config({"worker": ["a:1"]}, ["worker"]), r"task\.type, .* Received: \['worker'\]$"),
-        (config({"worker": ["a:1"]}, index=1), r"an index of cluster\.worker, .* Received: 1$"),
+        (
+            config({"worker": ["a:1"]}, index=1),
+            r"a valid index into cluster\.worker, .* Received: 1$",
+        ),
         (config({"worker": ["a:1"]}, index=True), "Received: True$"),
     ],
     ids=str,
@@ -248,10 +251,10 @@ def test_a_malformed_cluster_is_one_line_with_an_example(text, message):
     ("options", "message"),
     [
         ({"strategy": "tpu"}, "strategy must be one of mirrored, multiworker. Received: 'tpu'"),
-        ({"replicas": 2}, "replicas must go with strategy='mirrored'. Received: replicas=2, str"),
+        ({"replicas": 2}, "replicas needs strategy='mirrored'. Received: replicas=2, str"),
         ({"strategy": "mirrored", "replicas": 0}, "replicas must be at least 1"),
-        ({"sync_moments": True}, "sync_moments must go with a strategy"),
-        ({"strategy": "mirrored", "jit": True}, "jit must go without a strategy"),
+        ({"sync_moments": True}, "sync_moments needs a strategy"),
+        ({"strategy": "mirrored", "jit": True}, "jit cannot be combined with a strategy"),
         (
             {"strategy": "mirrored", "replicas": 18},
             r"batch_size times the replicas must be at most the 1100 training images. Received: 18 · 64",

@@ -121,7 +121,7 @@ def test_a_killed_chief_resumes_with_all_that_was_done(search):
     assert code == 0, err
     lines = err.splitlines()
     assert lines[0] == "resuming after 4 of 5 trials"
-    assert lines[1].startswith("chief serves trials at 127.0.0.1:")
+    assert lines[1].startswith("chief is serving trials at 127.0.0.1:")
     missing = ({1, 2, 3, 4, 5} - {one["number"] for one in killed["trials"]}).pop()
     assert lines[2].startswith(f"trial {missing}/5: val_bits_per_dim ")
     assert len(lines) == 3
@@ -203,7 +203,7 @@ def test_a_process_is_named_by_the_variables_of_keras_tuner():
             "KERASTUNER_ORACLE_PORT must be a port.* Received: http",
         ),
         ({"KERASTUNER_ORACLE_PORT": "0"}, "Received: 0"),
-        ({"KERASTUNER_TUNER_ID": "a/b"}, "must be of letters, digits, .* Received: a/b"),
+        ({"KERASTUNER_TUNER_ID": "a/b"}, "must consist of letters, digits, .* Received: a/b"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Training into a folder that resumes."""
+"""Training in a folder, which can resume."""
 
 from tfbnood.models.registry import MODELS
 from tfbnood.training.run import train

@@ -2,7 +2,7 @@
 
 A step's images are a function of the seed and the step, as with one replica; each replica takes its rows of them. All
 replicas end a step with equal weights, moments and optimisers, so that any of them could write the checkpoint; the
-chief does. The loop is our own, because Keras' `fit` does not run on several machines.
+chief does. We have our own loop, because Keras' `fit` does not run on several machines.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ STRATEGIES = ("mirrored", "multiworker")
 
 _MOST_SETTINGS = 64  # that are compared between machines
 
-# What the end of another process looks like from here.
+# The errors that the end of another process causes here.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -45,19 +45,19 @@ _LOST = (
 
 
 class LostWorkerError(TfbnoodError):
-    """Another process of a training on several machines has ended, and with it the step."""
+    """Another process of a training run on several machines has ended, and with it the step."""
 
 
 def plan_replicas(strategy: str | None, replicas: int | None, sync_moments: bool) -> "Replicas":
-    """Where a training will run; nothing is started yet.
+    """Plans where a training will run; starts nothing yet.
 
     Args:
         strategy: one of `STRATEGIES`, or None for one replica.
-        replicas: of `mirrored`. Defaults to one per GPU, or one where there is none.
+        replicas: of `mirrored`. Defaults to one per GPU, or one without a GPU.
         sync_moments: normalise with the moments of all replicas' images.
 
     Raises:
-        TfbnoodError: the options do not go together, or `TF_CONFIG` is missing or malformed.
+        TfbnoodError: if the options cannot be combined, or `TF_CONFIG` is missing or malformed.
 
     Example:
         >>> from tfbnood.training.distributed import plan_replicas
@@ -70,13 +70,13 @@ def plan_replicas(strategy: str | None, replicas: int | None, sync_moments: bool
         )
     if replicas is not None and strategy != "mirrored":
         raise TfbnoodError(
-            f"replicas must go with strategy='mirrored'. Received: replicas={replicas}, strategy={strategy!r}"
+            f"replicas needs strategy='mirrored'. Received: replicas={replicas}, strategy={strategy!r}"
         )
     if replicas is not None and replicas < 1:
         raise TfbnoodError(f"replicas must be at least 1. Received: replicas={replicas}")
     if strategy is None:
         if sync_moments:
-            raise TfbnoodError("sync_moments must go with a strategy. Received: sync_moments=True")
+            raise TfbnoodError("sync_moments needs a strategy. Received: sync_moments=True")
         return Replicas()
     devices = len(tf.config.list_physical_devices("GPU"))
     if strategy == "mirrored":
@@ -91,7 +91,7 @@ class Replicas:
 
     Attributes:
         strategy: one of `STRATEGIES`, or None for one replica.
-        count: of all replicas on all machines.
+        count: number of replicas on all machines.
         sync_moments: whether batch normalisation uses the moments of all replicas' images.
         cluster: the machines of `multiworker`.
     """
@@ -120,22 +120,24 @@ class Replicas:
 
         Args:
             settings: JSON-safe.
-            progress: write on standard error what is waited for.
+            progress: report on standard error what it is waiting for.
 
         Raises:
-            TfbnoodError: settings or devices differ between machines.
-            LostWorkerError: another process has ended, or this one's address cannot be used.
+            TfbnoodError: if settings or devices differ between machines.
+            LostWorkerError: if another process has ended, or this one's address cannot be used.
         """
         if self.cluster is None:
             return
         if progress:
             others = [one for one in self.cluster.addresses if one != self._address]
-            print(f"{self._address} waits for {', '.join(others)}", file=sys.stderr, flush=True)
-        with self._watching():
-            strategy = self._made()
+            print(
+                f"{self._address} is waiting for {', '.join(others)}", file=sys.stderr, flush=True
+            )
+        with self._watch_workers():
+            strategy = self._make()
             if strategy.num_replicas_in_sync != self.count:
                 raise TfbnoodError(
-                    f"every worker must have as many devices as this one, {self.count} in all. "
+                    f"every worker must have as many devices as this one, {self.count} in total. "
                     f"Received: {strategy.num_replicas_in_sync}"
                 )
             _check_equal(strategy, settings)
@@ -143,19 +145,19 @@ class Replicas:
     def build(
         self, make: Callable[[], LikelihoodModel], load: Callable[[LikelihoodModel], None]
     ) -> LikelihoodModel:
-        """Makes the compiled model on all replicas, in the state that the chief loads.
+        """Builds the compiled model on all replicas, in the state that the chief loads.
 
         Args:
             make: makes it; the same on all machines.
-            load: puts it into the state to start from; called on the chief alone.
+            load: loads the initial state; called on the chief only.
         """
-        strategy = self._made()
-        with self._watching():
+        strategy = self._make()
+        with self._watch_workers():
             with strategy.scope():
                 network = make()
             if self.sync_moments:
                 synchronize_moments(network)
-            # Outside of the scope, where Keras' temporary variables would wait for those of the other machines.
+            # Outside the scope, in which Keras' temporary variables would wait for those of the other machines.
             if self.is_chief:
                 load(network)
             if self.cluster is not None:
@@ -165,17 +167,17 @@ class Replicas:
     def fitter(
         self, network: LikelihoodModel, images: np.ndarray, run: Mapping[str, Any]
     ) -> Callable[[int, Sequence[keras.callbacks.Callback]], None]:
-        """A function of a number of steps and of callbacks that trains from the optimiser's step on, as one epoch.
+        """A function of a number of steps and callbacks that continues from the optimiser's step, as one epoch.
 
-        It raises `TrainingDivergedError` when the loss is not finite any more, and `LostWorkerError` when another
-        process has ended; the weights may then be those of half a step.
+        It raises `TrainingDivergedError` if the loss is no longer finite, and `LostWorkerError` if another process has
+        ended; the weights may then be those of half a step.
 
         Args:
             network: from `build`.
             images: all training images; the same on all machines.
-            run: has `batch_size`, the images of one replica in a step, `seed` and `mutation`.
+            run: has `batch_size`, the images per step and replica, `seed` and `mutation`.
         """
-        strategy, size = self._made(), run["batch_size"]
+        strategy, size = self._make(), run["batch_size"]
         train_step = _train_step(strategy, network)
 
         def fit(steps: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
@@ -185,7 +187,7 @@ class Replicas:
             )
             every = keras.callbacks.CallbackList([StopWhenDiverged(), *callbacks], model=network)
             logs: dict[str, float] = {}
-            with self._watching():
+            with self._watch_workers():
                 network.reset_metrics()
                 every.on_epoch_begin(0)
                 for number in range(steps):
@@ -201,11 +203,11 @@ class Replicas:
     def _address(self) -> str:
         return "" if self.cluster is None else self.cluster.addresses[self.cluster.index]
 
-    def _made(self) -> tf.distribute.Strategy:
+    def _make(self) -> tf.distribute.Strategy:
         return _mirrored(self.count) if self.cluster is None else _multiworker()
 
     @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
+    def _watch_workers(self) -> Iterator[None]:
         """Turns the end of another process into an error of one line."""
         try:
             yield
@@ -218,17 +220,19 @@ class Replicas:
                     f"Received: {self._address}"
                 ) from error
             raise LostWorkerError(
-                f"{self._address} lost another worker ({_reason(error)}); start all workers again with the same "
+                f"{self._address} lost another worker ({_find_reason(error)}); start all workers again with the same "
                 "command: training resumes from the last checkpoint"
             ) from error
 
 
 @functools.cache
 def _mirrored(count: int) -> tf.distribute.Strategy:
-    # Once in a process: a second strategy would mix its messages with those of the first.
+    # Once per process: a second strategy would mix its messages with those of the first.
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if kind == "CPU":
-        with contextlib.suppress(RuntimeError):  # TensorFlow runs already, with as many as it has.
+        with contextlib.suppress(
+            RuntimeError
+        ):  # TensorFlow is already running, with a fixed number of devices.
             tf.config.set_logical_device_configuration(
                 tf.config.list_physical_devices("CPU")[0],
                 [tf.config.LogicalDeviceConfiguration()] * count,
@@ -236,7 +240,7 @@ def _mirrored(count: int) -> tf.distribute.Strategy:
     devices = tf.config.list_logical_devices(kind)
     if len(devices) < count:
         raise TfbnoodError(
-            f"replicas must be at most the {len(devices)} {kind} device(s) that TensorFlow has started with. "
+            f"replicas must be at most {len(devices)}, the number of {kind} devices TensorFlow has started with. "
             f"Received: replicas={count}"
         )
     return tf.distribute.MirroredStrategy(
@@ -247,19 +251,19 @@ def _mirrored(count: int) -> tf.distribute.Strategy:
 
 @functools.cache
 def _multiworker() -> tf.distribute.Strategy:
-    # TensorFlow allows one in a process.
+    # TensorFlow allows one per process.
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         if "startup" not in str(error):
             raise
         raise TfbnoodError(
-            "strategy multiworker must come before anything else that TensorFlow does in a process: start a new one"
+            "strategy multiworker must be used before TensorFlow does anything else in a process: start a new process"
         ) from None
 
 
 def _check_equal(strategy: tf.distribute.Strategy, settings: Mapping[str, Any]) -> None:
-    """Refuses settings that differ between machines: collective operations would wait for ever, or mix two models."""
+    """Refuses settings that differ between machines: collective operations would hang, or mix two models."""
     names = sorted(settings)
     digests = np.zeros(_MOST_SETTINGS, np.int64)
     digests[: len(names)] = [
@@ -282,10 +286,10 @@ def _check_equal(strategy: tf.distribute.Strategy, settings: Mapping[str, Any]) 
 
 
 def _differing(names: Sequence[str], digests: np.ndarray) -> list[str]:
-    """The settings whose digests, a row per replica, are not all equal."""
+    """The settings whose digests, one row per replica, are not all equal."""
     unequal = (digests != digests[0]).any(axis=0)
     found = [name for name, differs in zip(names, unequal, strict=False) if differs]
-    return found or ["settings that another version has"] * bool(unequal.any())
+    return found or ["settings of another version"] * bool(unequal.any())
 
 
 def _train_step(strategy: tf.distribute.Strategy, network: LikelihoodModel) -> Any:
@@ -304,14 +308,14 @@ def _train_step(strategy: tf.distribute.Strategy, network: LikelihoodModel) -> A
 
 
 def _distribute(strategy: tf.distribute.Strategy, rows: np.ndarray) -> Any:
-    """Gives every replica of this process its part of a step's images."""
+    """Distributes a step's images over the replicas of this process."""
     return strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(rows[context.replica_id_in_sync_group])
     )
 
 
 def _copy_from_chief(strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
-    """Gives all machines the values that the first has: only that one need see the checkpoint."""
+    """Copies the values of the chief to all machines: only the chief needs access to the checkpoint."""
 
     def in_replica() -> None:
         context = tf.distribute.get_replica_context()
@@ -326,7 +330,7 @@ def _copy_from_chief(strategy: tf.distribute.Strategy, variables: Sequence[Any])
     tf.function(lambda: strategy.run(in_replica), autograph=False)()
 
 
-def _reason(error: tf.errors.OpError) -> str:
+def _find_reason(error: tf.errors.OpError) -> str:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     mark = "Collective ops is aborted by: "
     aborted = [line.removeprefix(mark) for line in lines if line.startswith(mark)]

@@ -1,4 +1,4 @@
-"""How a training is shown while it runs."""
+"""Reports the progress of training."""
 
 import pathlib
 import shutil
@@ -13,7 +13,7 @@ __all__ = []
 
 
 class Reporter(keras.callbacks.Callback):
-    """Tells a person (a bar, or a line a checkpoint when there is no terminal) and TensorBoard how training goes."""
+    """Reports progress to TensorBoard and to the user: by a bar, or without a terminal by a line per checkpoint."""
 
     def __init__(self, step: int, steps: int, logs: pathlib.Path, progress: bool):
         super().__init__()
@@ -26,7 +26,7 @@ class Reporter(keras.callbacks.Callback):
             total=steps,
             initial=step,
             unit="step",
-            # Not left to tqdm, which draws nothing on a terminal that does not know its size.
+            # Not left to tqdm, which draws nothing on a terminal of unknown size.
             ncols=min(columns - 1, 100),
             nrows=lines,
             disable=not terminal,

@@ -1,4 +1,4 @@
-"""Training into a folder, with checkpoints that resume to the same weights as a run that was never stopped.
+"""Training in a folder. A run that resumes from a checkpoint ends with the same weights as one never stopped.
 
 The weights after a step are a function of the settings alone: the order of the images comes from the seed and the
 epoch, noise and dropout from the seed and the optimiser's step. A checkpoint is a `.keras` file with the weights and
@@ -60,7 +60,7 @@ def train(
     replicas: int | None = None,
     sync_moments: bool = False,
 ) -> LikelihoodModel:
-    """Trains a preset on a data set, or resumes where an earlier call in the same folder was stopped.
+    """Trains a preset on a data set, or resumes an interrupted call in the same folder.
 
     Writes `run.json` (settings, versions, result), `checkpoint.keras` (the latest state), `model.keras` (the trained
     model) and `logs/` (TensorBoard) into `out`.
@@ -69,35 +69,35 @@ def train(
         dataset: from `tfbnood.data`.
         model: `realnvp`, `vae` or `pixelcnn`.
         preset: a size, e.g. `cpu-grey`.
-        steps: optimiser steps in all, those before an interruption included.
+        steps: optimiser steps in total, including those before an interruption.
         out: the run's folder.
-        batch_size: images in a step of each replica. Defaults to 64, the paper's.
+        batch_size: images per step and replica. Defaults to 64, as in the paper.
         learning_rate: of Adam, before the decay of `ConstantThenDecay`.
         seed: of weights, noise and the order of images.
         jit: use XLA: a minute to compile, then faster.
-        precision: "mixed_bfloat16" computes the networks' convolutions with bfloat16 numbers, which is faster where the
-            processor has them; elsewhere it warns. The trained model scores in float32 either way. Defaults to
-            "float32".
-        mutation: share of the values of every training image that random ones replace: a background model for the
+        precision: "mixed_bfloat16" computes the networks' convolutions with bfloat16 numbers, which is faster if the
+            processor supports them; otherwise a warning is given. The trained model always scores in float32. Defaults
+            to "float32".
+        mutation: share of every training image's values to replace by random ones, for a background model of the
             statistic `likelihood_ratio`.
-        any_size: take images of any size. Defaults to False, which warns above 1.5 times the pixels that the preset is
-            meant for and refuses more than 4 times as many, except for the presets `paper-*`.
+        any_size: accept images of any size. Defaults to False, which warns above 1.5 times the pixels that the preset
+            is meant for and refuses more than 4 times as many, except for the presets `paper-*`.
         checkpoint_every: steps between checkpoints.
         progress: show a bar on a terminal, or a line per checkpoint elsewhere.
         strategy: "mirrored" trains on several devices of this machine, "multiworker" on several machines: the same call
             on each, with the environment variable TF_CONFIG. The first of them, the chief, writes the files. Defaults
             to one replica.
         replicas: of "mirrored". Defaults to one per GPU.
-        sync_moments: normalise with the moments of all replicas' images. Defaults to False: each replica with those of
-            its own `batch_size` images, the size of batch that the method is about.
+        sync_moments: normalise with the moments of all replicas' images. Defaults to False: each replica uses those of
+            its own `batch_size` images, the batch size that matters for the method.
 
     Returns:
         The trained model, as loaded from `model.keras` by `keras.models.load_model`: without the optimiser.
 
     Raises:
-        TfbnoodError: an argument is out of range, the images are too large for the preset, the folder holds something
-            else than this run, another process trains in it, or it cannot be written; or another worker has ended.
-        TrainingDivergedError: the loss is not finite any more; the last good checkpoint is kept.
+        TfbnoodError: if an argument is out of range, the images are too large for the preset, the folder holds anything
+            but this run, another process trains in it, it cannot be written, or another worker has ended.
+        TrainingDivergedError: if the loss is no longer finite; the last good checkpoint is kept.
 
     Example:
         >>> model = train(x, model="realnvp", preset="tiny", steps=200, out=folder / "run")  # doctest: +SKIP
@@ -151,8 +151,8 @@ def _train(
     checkpoint_every: int,
     progress: bool,
 ) -> LikelihoodModel:
-    # In a thread of its own, where Keras counts names from the start, as in a new process: the order in which
-    # TensorFlow's graph optimiser adds numbers up depends on the names of layers.
+    # In a separate thread, where Keras starts to count names anew, as in a new process: the order in which
+    # TensorFlow's graph optimiser adds numbers depends on the names of layers.
     team.connect({**settings, "checkpoint_every": checkpoint_every}, progress=progress)
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         network = thread.submit(_restore, team, out, settings).result()
@@ -167,7 +167,7 @@ def _train(
     write_json(out / "run.json", run)
     if step < settings["steps"]:
         _fit(team, network, dataset.train, run, out, progress)
-    trained = _without_optimizer(network)
+    trained = _drop_optimizer(network)
     with atomic_path(out / "model.keras") as path:
         trained.save(path)
     run["result"] = _result(trained, dataset)
@@ -182,14 +182,14 @@ def _assist(
     checkpoint_every: int,
     progress: bool,
 ) -> LikelihoodModel:
-    """Trains along with the chief, on another machine: the same steps, and no files."""
+    """Trains together with the chief, on another machine: the same steps, but no files."""
     team.connect({**settings, "checkpoint_every": checkpoint_every}, progress=progress)
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         network = thread.submit(_restore, team, None, settings).result()
     fit = team.fitter(network, dataset.train, settings)
     for count in _counts(network, settings["steps"], checkpoint_every):
         fit(count, [])
-    return _without_optimizer(network)
+    return _drop_optimizer(network)
 
 
 def _fit(
@@ -212,7 +212,7 @@ def _fit(
             write_json(out / "run.json", run)
 
     fit = (
-        _fitter(network, images, run)
+        _make_fitter(network, images, run)
         if team.strategy is None
         else team.fitter(network, images, run)
     )
@@ -221,24 +221,24 @@ def _fit(
             try:
                 fit(count, [reporter])
             except (TrainingDivergedError, LostWorkerError):
-                raise  # The weights are worthless: the checkpoint before them stays.
+                raise  # The weights are useless: keep the previous checkpoint.
             except BaseException:
-                # Ctrl-C above all, which Python delivers between two steps: every finished step is kept.
+                # Mostly Ctrl-C, which Python delivers between two steps: every finished step is kept.
                 save()
                 raise
             save()
 
 
 def _counts(network: LikelihoodModel, steps: int, every: int) -> Iterator[int]:
-    """How many steps to train to each next checkpoint."""
+    """The number of steps to each next checkpoint."""
     while (step := int(network.optimizer.iterations.numpy())) < steps:
         yield min(every - step % every, steps - step)
 
 
-def _fitter(
+def _make_fitter(
     network: LikelihoodModel, images: np.ndarray, run: dict[str, Any]
 ) -> Callable[[int, Sequence[keras.callbacks.Callback]], None]:
-    """What `Replicas.fitter` is, for one replica, by Keras."""
+    """The counterpart of `Replicas.fitter` for one replica, by Keras."""
 
     def fit(steps: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         data = as_tf_data(images, run, int(network.optimizer.iterations.numpy()))
@@ -249,7 +249,7 @@ def _fitter(
 
 @contextlib.contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Holds Ctrl-C back until the block is done, so that an impatient second one does not spoil it."""
+    """Delays Ctrl-C until the block is done, so that an impatient second one does no damage."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only.
         return
@@ -290,7 +290,9 @@ def _check_team(team: Replicas, batch_size: int, images: int, jit: bool) -> None
     if team.strategy is None:
         return
     if jit:
-        raise TfbnoodError(f"jit must go without a strategy. Received: strategy={team.strategy!r}")
+        raise TfbnoodError(
+            f"jit cannot be combined with a strategy. Received: strategy={team.strategy!r}"
+        )
     if team.count * batch_size > images:
         raise TfbnoodError(
             f"batch_size times the replicas must be at most the {images} training images. "
@@ -303,22 +305,22 @@ def _restore(team: Replicas, out: pathlib.Path | None, settings: dict[str, Any])
 
     def load(network: LikelihoodModel) -> None:
         if checkpoint is not None:
-            with _loading(checkpoint):
+            with _explain_damage(checkpoint):
                 network.load_weights(checkpoint)
 
     checkpoint = None if out is None else out / "checkpoint.keras"
     if checkpoint is not None and not checkpoint.exists():
         checkpoint = None
     if team.strategy is not None:
-        return team.build(lambda: _new(settings), load)
+        return team.build(lambda: _make_network(settings), load)
     if checkpoint is None:
-        return _new(settings)
-    with _loading(checkpoint):
+        return _make_network(settings)
+    with _explain_damage(checkpoint):
         return keras.models.load_model(checkpoint)
 
 
 @contextlib.contextmanager
-def _loading(checkpoint: pathlib.Path) -> Iterator[None]:
+def _explain_damage(checkpoint: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # Keras raises many kinds for a damaged archive.
@@ -328,12 +330,12 @@ def _loading(checkpoint: pathlib.Path) -> Iterator[None]:
         ) from None
 
 
-def _new(settings: dict[str, Any]) -> LikelihoodModel:
+def _make_network(settings: dict[str, Any]) -> LikelihoodModel:
     network = model_class(settings["model"]).from_preset(
         settings["preset"],
         tuple(settings["image_shape"]),
         seed=settings["seed"],
-        any_size=True,  # `train` has warned already.
+        any_size=True,  # `train` has already warned.
         precision=settings["precision"],
     )
     network.compile(
@@ -345,16 +347,16 @@ def _new(settings: dict[str, Any]) -> LikelihoodModel:
     return network
 
 
-def _without_optimizer(network: LikelihoodModel) -> LikelihoodModel:
-    """A copy to hand on: a third of the size, and it loads where only `tfbnood.models` is imported.
+def _drop_optimizer(network: LikelihoodModel) -> LikelihoodModel:
+    """A copy to keep: a third of the size, and it loads with only `tfbnood.models` imported.
 
-    In float32 whatever it was trained in: scores are then the same on every processor, and in every export.
+    In float32 whatever the training precision: scores are then the same on every processor and in every export.
     """
     return network.in_precision("float32")
 
 
 def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
-    """The shell line as it was typed, or for a call from Python one that does the same."""
+    """The command as typed, or for a call from Python an equivalent one."""
     if pathlib.Path(sys.argv[0]).stem in ("tfbnood", "cli"):
         return shlex.join(["tfbnood", *sys.argv[1:]])
     names = ("data", "model", "preset", "steps", "batch_size", "learning_rate", "seed", "mutation")
@@ -372,7 +374,7 @@ def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
 
 
 def _result(network: LikelihoodModel, dataset: Dataset, most: int = 1000) -> dict[str, Any]:
-    # Data of one's own may have no test set; that is no reason to fail after the training.
+    # A user's data may have no test set; that is no reason to fail after training.
     split = "test" if "test" in dataset.splits else "calibration"
     images = dataset.splits[split][:most]
     return {

@@ -1,4 +1,4 @@
-"""How the learning rate falls."""
+"""The decay of the learning rate."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ __all__ = ["ConstantThenDecay"]
 class ConstantThenDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that is constant for two thirds of the steps, then falls linearly to a hundredth.
 
-    The end settles the weights, and with them the moving moments, which lag behind weights that move: evaluation and
-    training mode then agree on in-distribution images.
+    The decay lets the weights settle, and with them the moving moments, which lag behind changing weights: evaluation
+    and training mode then agree on in-distribution images.
 
     Args:
         peak: the constant rate.

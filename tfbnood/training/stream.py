@@ -12,7 +12,7 @@ __all__ = ["batches", "mutated"]
 def batches(
     images: np.ndarray, batch_size: int, seed: int, *, first_step: int = 0, mutation: float = 0.0
 ) -> Iterator[np.ndarray]:
-    """Yields shuffled batches for ever from `first_step` on; a step's batch depends on the seed alone.
+    """Yields shuffled batches forever, starting at `first_step`; a step's batch depends only on the seed.
 
     Example:
         >>> stream = batches(x.train, 64, seed=0)
@@ -50,6 +50,6 @@ def as_tf_data(images: np.ndarray, run: dict[str, Any], first_step: int) -> tf.d
     size = min(run["batch_size"], len(images))
     return tf.data.Dataset.from_generator(
         lambda: batches(images, size, run["seed"], first_step=first_step, mutation=run["mutation"]),
-        # The whole shape: XLA compiles for it.
+        # The full shape, for which XLA compiles.
         output_signature=tf.TensorSpec((size, *images.shape[1:]), tf.uint8),
     )

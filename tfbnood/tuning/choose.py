@@ -1,4 +1,4 @@
-"""Chooses a statistic and its settings for a trained model, on outliers made of in-distribution images alone."""
+"""Chooses a statistic and its settings for a trained model, using only outliers made from in-distribution images."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 STREAM_SHARE = 0.2
-"""Share of outliers in the pools that batch statistics are judged on: a stream with some among many."""
+"""Share of outliers in the pools on which batch statistics are judged: a stream with a few of them."""
 
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     *((name, {}) for name in ("ensemble", "bn_moments", "log_prob", "complexity", "t_perm")),
@@ -39,7 +39,7 @@ CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ),
     *(("bn_delta_grouped", {"batch_size": size}) for size in (16, 32, 64)),
 )
-"""What `choose_statistic` tries: names and settings that go with every model of `tfbnood.models`."""
+"""What `choose_statistic` tries: names and settings that suit every model of `tfbnood.models`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +48,9 @@ class RankedStatistic:
 
     Attributes:
         name: of the statistic.
-        settings: those that are not the default.
-        scope: "image", or "batch" when a score depends on the companions.
-        mean_auroc: over the kinds; None when the statistic does not go with the model or the images.
+        settings: those that differ from the default.
+        scope: "image", or "batch" if a score depends on the other images.
+        mean_auroc: over the kinds; None if the statistic does not suit the model or the images.
         aurocs: by the kind of pseudo-outlier.
         error: why there is no AUROC.
 
@@ -78,27 +78,27 @@ def choose_statistic(
     seed: int = 0,
     progress: bool = False,
 ) -> tuple[RankedStatistic, ...]:
-    """Ranks statistics and their settings (r1, r2, b, mixing, draws, …) for a model as it is: nothing is trained.
+    """Ranks statistics and their settings (r1, r2, b, mixing, draws, …) for a given model, without training.
 
     Args:
-        model: any model that statistics go with.
+        model: any model that statistics can use.
         images: held-out in-distribution images, `[n, height, width, channels]` in 0–255. A random half is scored as it
-            is, the other is spoiled by `tfbnood.pseudo.pseudo_outliers`: no real outlier and no rotation is looked at.
-            Not the images that a detector will be calibrated on, if its p-values are to stay exact.
+            is, the other is spoiled by `tfbnood.pseudo.pseudo_outliers`; real outliers and rotations are never used.
+            For exact p-values, do not use the images that a detector will be calibrated on.
         reference: in-distribution images to fit statistics to, e.g. the training images.
-        candidates: names, or `(name, settings)`. Defaults to `CANDIDATES`. `ensemble` is judged without `pretext`: that
-            is trained on pseudo-outliers and would only seem to be better.
+        candidates: names, or `(name, settings)`. Defaults to `CANDIDATES`. `ensemble` is judged without `pretext`,
+            which is trained on pseudo-outliers and would only seem to be better.
         contamination: share of outliers in the pools that batch statistics score. Defaults to 0.2, a stream. With 1,
-            the paper's protocol, inliers and outliers are pools of their own, and batch statistics look better than
-            they are in a stream.
+            the paper's protocol, inliers and outliers are separate pools, and batch statistics look better than they
+            are in a stream.
         seed: of the halves, the spoiling and the pools.
         progress: show a bar on a terminal.
 
     Returns:
-        The best first; those that do not go with the model or the images last, with the reason.
+        The best first; those that do not suit the model or the images last, with the reason.
 
     Raises:
-        StatisticError: a candidate is unknown or has wrong settings, or none of them works.
+        StatisticError: if a candidate is unknown or has wrong settings, or none of them works.
 
     Example:
         >>> pixels = np.random.RandomState(0).randint(0, 200, (90, 8, 8, 1), np.uint8)
@@ -111,7 +111,7 @@ def choose_statistic(
     if not 0 < contamination <= 1:
         raise DataError(f"contamination must lie in (0, 1]. Received: {contamination!r}")
     pairs = [(one, {}) if isinstance(one, str) else tuple(one) for one in candidates]
-    # All of them are made before any is fitted: a wrong one should be said at once.
+    # Make all of them before fitting any: fail now, not later.
     statistics = [judged(name, **settings) for name, settings in pairs]
     if not statistics:
         raise StatisticError("candidates must hold at least one statistic. Received: none")
@@ -135,7 +135,7 @@ def choose_statistic(
 
 
 def judged(statistic: str | Statistic, **settings: Any) -> Statistic:
-    """A statistic as it may be judged on pseudo-outliers: without `pretext`, which was trained on them."""
+    """Makes a statistic without `pretext`, which is trained on pseudo-outliers and cannot be judged on them."""
     found = get(statistic, **settings)
     if found.name == "pretext":
         raise StatisticError("pretext is trained on pseudo-outliers, and cannot be judged on them")
@@ -147,12 +147,12 @@ def judged(statistic: str | Statistic, **settings: Any) -> Statistic:
 def pseudo_aurocs(
     statistic: Statistic, images: np.ndarray, *, contamination: float = STREAM_SHARE, seed: int = 0
 ) -> dict[str, float]:
-    """AUROC of a fitted statistic by kind of pseudo-outlier; the inliers are other images than those spoiled.
+    """AUROC of a fitted statistic by kind of pseudo-outlier; inliers and spoiled images are different halves.
 
     Args:
         statistic: fitted.
         images: held-out in-distribution images, `[n, height, width, channels]` in 0–255, n ≥ 4.
-        contamination: as for `choose_statistic`; without effect on statistics of single images.
+        contamination: as for `choose_statistic`; has no effect on statistics of single images.
         seed: of the halves, the spoiling and the pools.
 
     Example:

@@ -1,8 +1,8 @@
-"""A search by several processes: keras-tuner's chief, which serves its oracle, and workers, which run trials.
+"""A search in several processes: keras-tuner's chief, which serves its oracle, and workers, which run trials.
 
-The protocol is keras-tuner's own. It rounds numbers to float32 and has no room for all that a trial tells, so workers
-write that into the folder of the search, which all processes share. The chief alone writes the results. It notes which
-trial was started and ended when, and repeats that to a new oracle after a kill, which is then where the old one was.
+The protocol is keras-tuner's own. It rounds numbers to float32 and cannot hold all results of a trial, so workers write
+these into the folder of the search, which all processes share. Only the chief writes the final results. It records the
+order in which trials start and end, and replays it to a new oracle after a kill, which restores the old state.
 """
 
 import dataclasses
@@ -30,15 +30,15 @@ from tfbnood.tuning.trials import Study, Trial, run_trial
 
 __all__ = ["assist", "lead", "read_events"]
 
-_IDLE_SECONDS = 1.0  # between two questions of a worker that waits for others
-_GRACE_SECONDS = 30.0  # for workers to hear that the search is over
+_IDLE_SECONDS = 1.0  # between two requests of a waiting worker
+_GRACE_SECONDS = 30.0  # for workers to learn that the search is over
 _NOBODY = "nobody-"
 
 
 def lead(search: Search, oracle: Any, process: TunerProcess) -> bool:
-    """Serves trials to workers until there are enough of them or the time limit is reached.
+    """Serves trials to workers until there are enough trials or the time limit is reached.
 
-    After the limit no new trial is started; those that run are waited for.
+    After the limit no new trial is started; running ones are awaited.
 
     Args:
         search: in its folder.
@@ -52,8 +52,8 @@ def lead(search: Search, oracle: Any, process: TunerProcess) -> bool:
         return True
     _repeat(search, oracle)
     chief = _Chief(search, oracle)
-    # One thread: what the oracle asks for depends on the order of questions and answers.
-    # By itself gRPC lets two chiefs have one port, and deals the workers out to both.
+    # One thread: the oracle's choices depend on the order of requests and answers.
+    # By default gRPC lets two chiefs share a port and divides the workers among them.
     server = grpc.server(
         futures.ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)]
     )
@@ -66,7 +66,7 @@ def lead(search: Search, oracle: Any, process: TunerProcess) -> bool:
             f"Received: {process.address}"
         ) from None
     server.start()
-    search.say(f"{process.tuner_id} serves trials at {process.address}")
+    search.say(f"{process.tuner_id} is serving trials at {process.address}")
     try:
         chief.wait()
     finally:
@@ -82,12 +82,12 @@ def assist(
     *,
     progress: bool,
 ) -> tuple[list[Trial], dict[str, Any]]:
-    """Runs trials that the chief asks for, until it has no more.
+    """Runs trials for the chief until it has no more.
 
     Args:
         study: what the trials share.
-        settings: those of the search, to be the chief's.
-        place: its folder, which the chief has made.
+        settings: those of the search, which must be the chief's.
+        place: its folder, which the chief has created.
         process: this worker.
         progress: show a bar on a terminal.
 
@@ -95,7 +95,7 @@ def assist(
         The trials that this worker ran, and the content of `tuning.json`.
 
     Raises:
-        TfbnoodError: the chief has other settings or another folder, or has ended.
+        TfbnoodError: if the chief has other settings or another folder, or has ended.
     """
     client = OracleClient(None)
     own: list[Trial] = []
@@ -117,7 +117,7 @@ def assist(
                 client.end_trial(asked)
     except grpc.RpcError as error:
         raise TfbnoodError(
-            f"{process.tuner_id} lost the chief at {process.address} ({_reason(error)}); start the chief and this "
+            f"{process.tuner_id} lost the chief at {process.address} ({_find_reason(error)}); start the chief and this "
             "worker again with the same commands: the search resumes"
         ) from error
     return own, place.earlier(settings)
@@ -135,12 +135,12 @@ def _run(study: Study, asked: Any, progress: bool) -> Trial:
 
 
 def _report(study: Study, number: int) -> pathlib.Path:
-    """Where a worker writes what came of a trial."""
+    """The file for a worker's results of a trial."""
     return study.checkpoint(number).with_suffix(".json")
 
 
 class _Chief(OracleServicer):
-    """keras-tuner's server, which also writes down what happens."""
+    """keras-tuner's server, which also records what happens."""
 
     def __init__(self, search: Search, oracle: Any):
         super().__init__(oracle)
@@ -150,7 +150,7 @@ class _Chief(OracleServicer):
         self._news = threading.Event()
 
     def wait(self) -> None:
-        """Returns when all trials are done and all workers know it, or raises what went wrong."""
+        """Returns when all trials are done and all workers know it, or raises the first error."""
         said = False
         while True:
             self._news.wait(0.2)
@@ -163,18 +163,18 @@ class _Chief(OracleServicer):
                 if not said and time.monotonic() > self._over + _GRACE_SECONDS:
                     said = True
                     self._search.say(
-                        f"waiting for {_listed(self.oracle)}; start a worker again if it has ended"
+                        f"waiting for {_list_running(self.oracle)}; start a worker again if it has ended"
                     )
             elif not self.oracle.tuner_ids or time.monotonic() > self._over + _GRACE_SECONDS:
                 return
 
     def CreateTrial(self, request, context):
-        return self._guarded(context, self._create, request.tuner_id)
+        return self._guard(context, self._create, request.tuner_id)
 
     def EndTrial(self, request, context):
-        return self._guarded(context, self._end, request.trial.trial_id)
+        return self._guard(context, self._end, request.trial.trial_id)
 
-    def _guarded(self, context: Any, action: Any, argument: str) -> Any:
+    def _guard(self, context: Any, action: Any, argument: str) -> Any:
         try:
             with quiet(), threadpool_limits(1):
                 return action(argument)
@@ -222,7 +222,7 @@ class _Chief(OracleServicer):
 
 
 def read_events(earlier: dict[str, Any]) -> list[list[Any]]:
-    """What an earlier chief did; for trials of one process, what a chief would have done."""
+    """The events of an earlier chief; for trials of a single process, those a chief would have recorded."""
     events = earlier.get("events", [])
     done = {one["number"] for one in earlier.get("trials", [])}
     if {event[1] for event in events if event[0] == "end"} == done:
@@ -235,7 +235,7 @@ def read_events(earlier: dict[str, Any]) -> list[list[Any]]:
 
 
 def _repeat(search: Search, oracle: Any) -> None:
-    """Brings a new oracle to where that of an earlier chief was."""
+    """Brings a new oracle into the state of an earlier chief's."""
     asked: dict[int, Any] = {}
     for kind, number, *process in search.events:
         if kind == "start":
@@ -246,12 +246,12 @@ def _repeat(search: Search, oracle: Any) -> None:
     oracle.tuner_ids.clear()
 
 
-def _listed(oracle: Any) -> str:
+def _list_running(oracle: Any) -> str:
     ongoing = dict(oracle.ongoing_trials)  # A copy: the server's thread may change it meanwhile.
     running = {int(trial.trial_id) + 1: name for name, trial in ongoing.items()}
     return ", ".join(f"trial {number} of {name}" for number, name in sorted(running.items()))
 
 
-def _reason(error: grpc.RpcError) -> str:
+def _find_reason(error: grpc.RpcError) -> str:
     details = error.details() if isinstance(error, grpc.Call) else None
     return (details or type(error).__name__).partition("\n")[0][:200]

@@ -1,8 +1,8 @@
-"""Searches with keras-tuner for the settings of a model, and without training anything for those of a statistic.
+"""Searches with keras-tuner for the settings of a model, and without training for those of a statistic.
 
-No test image, no image of another data set and no rotation is looked at: what trials are measured on are images held
-out from the training images, and outliers made of these. The calibration images are left alone as well, so that
-p-values of a detector made of the best model are as exact as those of any other.
+Test images, other data sets and rotations are never used: trials are measured on images held out from the training
+images, and on outliers made from these. The calibration images are not used either, so that a detector made from the
+best model has exact p-values.
 """
 
 import dataclasses
@@ -40,19 +40,19 @@ from tfbnood.tuning.trials import OBJECTIVES, HyperModel, Study, Trial
 
 __all__ = ["Tuning", "choose_statistic_for_best", "ranking_table", "split", "tune"]
 
-_VALIDATION_SHARE = 5  # one training image in so many
+_VALIDATION_SHARE = 5  # one training image in five
 _MOST_VALIDATION = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What a search has found so far; as text a ranked table.
+    """The results of a search so far; as text, a ranked table.
 
     Attributes:
         folder: of the files.
         objective: its name.
         trials: in the order they were run.
-        finished: False when the time limit came before the last trial.
+        finished: False if the time limit was reached before the last trial.
 
     Example:
         >>> from tfbnood.tuning import Trial
@@ -69,7 +69,7 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The best completed trial; of equal ones the first."""
+        """The best completed trial; the first one wins ties."""
         return self.ranked[0]
 
     @property
@@ -107,40 +107,39 @@ def tune(
     """Searches for the sizes, learning rate and batch size of a model, or resumes an earlier search in the folder.
 
     Trials are trained on four fifths of `dataset.train`, or all but 1,000 images of it, and measured on the rest (see
-    `split`). Same arguments, same trials and same values, also after a kill: finished trials are told to keras-tuner
-    again, and one that was running is run again, from its last checkpoint if it has any.
+    `split`). The same arguments give the same trials and values, even after a kill: finished trials are reported to
+    keras-tuner again, and an interrupted one is run again, from its last checkpoint if it has one.
 
     Writes `tuning.json` (settings, versions, every trial), `best/` (the best model so far as a folder like those of
     `tfbnood train`, ready for `tfbnood calibrate`) and `trials/` (models that are still needed) into `out`.
 
-    Several processes search together by keras-tuner's variables KERASTUNER_TUNER_ID, KERASTUNER_ORACLE_IP and
-    KERASTUNER_ORACLE_PORT: a chief, which writes the files, and workers, whose result has their own trials. All share
-    the folder `out`.
+    With keras-tuner's variables KERASTUNER_TUNER_ID, KERASTUNER_ORACLE_IP and KERASTUNER_ORACLE_PORT, several
+    processes search together: a chief, which writes the files, and workers, whose results have only their own trials.
+    All share the folder `out`.
 
     Args:
         dataset: from `tfbnood.data`.
         model: `realnvp`, `vae` or `pixelcnn`.
         out: the search's folder.
-        preset: the size in the middle of the search space, see `HyperModel`. Defaults to one that trains on two cores:
-            `cpu-colour`, `cpu-grey`, or `tiny` for grey images of at most 16 pixels a side.
-        trials: to run in all.
-        max_minutes: stop at the end of the epoch after which as many minutes have passed, but not before one trial is
-            completed. The same call again resumes, with as many minutes again. A chief lets running trials end.
-            Defaults to no limit.
+        preset: the centre of the search space, see `HyperModel`. Defaults to one that trains on two cores:
+            `cpu-colour`, `cpu-grey`, or `tiny` for grey images of at most 16×16 pixels.
+        trials: number of trials in total.
+        max_minutes: time limit; the search stops at the end of an epoch, but not before one trial is completed. The
+            same call again resumes, with the same limit again. A chief lets running trials end. Defaults to no limit.
         method: "random" (default), "hyperband", which trains many models for few epochs and continues the best of
             them, or "bayesian", a quarter of whose trials are random.
-        objective: "val_bits_per_dim" (default), bits per dimension in evaluation mode, to be low; or "pseudo_auroc", to
-            be high: how well `statistic` finds `tfbnood.pseudo.pseudo_outliers`, mean AUROC over their kinds.
-        statistic: of `pseudo_auroc`: a name or a `Statistic`. Defaults to "auto", here without `pretext`: that has been
+        objective: "val_bits_per_dim" (default) minimises bits per dimension in evaluation mode; "pseudo_auroc"
+            maximises the mean AUROC of `statistic` over the kinds of `tfbnood.pseudo.pseudo_outliers`.
+        statistic: for `pseudo_auroc`: a name or a `Statistic`. Defaults to "auto", here without `pretext`, which is
             trained on pseudo-outliers and would find them whatever the model.
-        epochs: of a whole training.
+        epochs: of a full training run.
         seed: of the search, of weights, noise and the order of images.
-        any_size: take images of any size, as for `tfbnood.training.train`.
-        progress: a line per trial on standard error.
+        any_size: accept images of any size, as for `tfbnood.training.train`.
+        progress: print a line per trial on standard error.
 
     Raises:
-        TfbnoodError: an argument is out of range, the images are too large for the preset, the folder holds something
-            else than this search, another process searches in it, it cannot be written, or all trials failed.
+        TfbnoodError: if an argument is out of range, the images are too large for the preset, the folder holds anything
+            but this search, another process searches in it, it cannot be written, or all trials failed.
 
     Example:
         >>> x = tfbnood.data.load("digits")  # doctest: +SKIP
@@ -196,7 +195,7 @@ def tune(
     if process is not None and not process.is_chief:
         return _assist(study, settings, place, process, progress)
     with place.resume(settings) as earlier:
-        done = _trials(place, earlier)
+        done = _read_trials(place, earlier)
         search = Search(study, settings, about, out, done, deadline, progress)
         if process is None:
             finished = search.run()
@@ -222,7 +221,7 @@ def _assist(
 
 
 def split(images: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parts training images into those that trials are trained on and those they are measured on.
+    """Splits training images into those that trials are trained on and those they are measured on.
 
     The second part is a random fifth, at most 1,000.
 
@@ -241,7 +240,7 @@ def split(images: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def choose_statistic_for_best(
     out: str | pathlib.Path, dataset: Dataset, *, seed: int, progress: bool = True
 ) -> tuple[RankedStatistic, ...]:
-    """Ranks statistics for the best model of a search, on the images its trials were measured on.
+    """Ranks statistics for the best model of a search, on the images that its trials were measured on.
 
     Writes `statistics.json` into `out`.
 
@@ -300,8 +299,8 @@ def _check_arguments(
         raise TfbnoodError(f"seed must lie in [0, 2**31). Received: seed={seed}")
 
 
-def _trials(place: RunFolder, earlier: dict[str, Any]) -> list[Trial]:
-    """The trials that are done already."""
+def _read_trials(place: RunFolder, earlier: dict[str, Any]) -> list[Trial]:
+    """The trials that are already done."""
     return _read(place, lambda found: [Trial(**one) for one in found["trials"]], earlier)
 
 
@@ -315,7 +314,7 @@ def _read(
 
 
 def _command(settings: dict[str, Any], out: pathlib.Path) -> str:
-    """A shell line that does the same."""
+    """An equivalent command."""
     names = ("data", "model", "preset", "trials", "method", "objective", "epochs", "seed")
     words = [word for name in names for word in (f"--{name}", str(settings[name]))]
     if settings["statistic"]:

@@ -1,4 +1,4 @@
-"""A search in its folder: keras-tuner says what to try, trials are run and kept, and a kill costs none of them."""
+"""A search in its folder: keras-tuner proposes trials, which are run and kept; a kill costs none of them."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ METHODS = ("random", "hyperband", "bayesian")
 
 
 def ranked(trials: Sequence[Trial], objective: str) -> tuple[Trial, ...]:
-    """The best first, of equal ones the earlier; failed ones last."""
+    """The best first, ties in order of their numbers; failed ones last."""
     sign = 1 if OBJECTIVES[objective] == "min" else -1
     return tuple(
         sorted(trials, key=lambda one: math.inf if one.value is None else sign * one.value)
@@ -39,20 +39,20 @@ def ranked(trials: Sequence[Trial], objective: str) -> tuple[Trial, ...]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Search:
-    """Asks keras-tuner for trials, runs those that are not done yet, and writes down what came of each.
+    """Asks keras-tuner for trials, runs those that are not done yet, and records the results.
 
-    keras-tuner's own files are not what a search resumes from: they may be half written after a kill, and they lack a
-    part of the state of BayesianOptimization. What it asks for is a function of its seed and of the results so far, so
-    that telling it these again brings it to where it was.
+    A search does not resume from keras-tuner's own files: they may be half written after a kill, and they lack part of
+    the state of BayesianOptimization. Its choices are a function of its seed and the results so far, so that reporting
+    these again restores its state.
 
     Attributes:
         study: what the trials share.
         settings: what the results depend on, JSON-safe.
-        about: what else the files should say: command, source of the images, versions, machine.
+        about: further content of the files: command, source of the images, versions, machine.
         out: folder of the files.
         done: the trials so far, by number; grows.
         deadline: of `time.monotonic`.
-        progress: a line per trial on standard error.
+        progress: print a line per trial on standard error.
         events: what the chief of several processes has done so far, `["start", number, process]` and
             `["end", number]`; grows.
     """
@@ -67,7 +67,7 @@ class Search:
     events: list[list[Any]] = dataclasses.field(default_factory=list)
 
     def run(self, lead: Callable[["Search", Any], bool] | None = None) -> bool:
-        """Runs trials until there are enough of them or the time limit is reached; returns whether there are enough.
+        """Runs trials until there are enough or the time limit is reached; returns whether there are enough.
 
         Args:
             lead: lets other processes run them, given this search and the oracle. Defaults to running them here.
@@ -75,9 +75,9 @@ class Search:
         self.write(finished=False)
         if self.done:
             self.say(f"resuming after {len(self.done)} of {self.settings['trials']} trials")
-        # keras-tuner's own files, which nothing is read from again.
+        # For keras-tuner's own files, which are never read again.
         with writing("the temporary folder"), tempfile.TemporaryDirectory() as scratch, quiet():
-            oracle = _oracle(self.study, self.settings, scratch)
+            oracle = _make_oracle(self.study, self.settings, scratch)
             finished = self._run(oracle) if lead is None else lead(self, oracle)
         self.write(finished)
         if self.best is None:
@@ -92,7 +92,7 @@ class Search:
             trial = self.find(number)
             if trial is None and self.out_of_time():
                 return False
-            with threadpool_limits(1):  # Matrices of a few rows: with more threads far slower.
+            with threadpool_limits(1):  # Matrices of a few rows: more threads are far slower.
                 asked = oracle.create_trial("tuner")
             if asked.status != "RUNNING":
                 return True
@@ -116,7 +116,7 @@ class Search:
         return next((trial for trial in self.done if trial.number == number), None)
 
     def record(self, trial: Trial) -> None:
-        """Writes down what came of a trial."""
+        """Records the result of a trial."""
         self.done.append(trial)
         self.done.sort(key=lambda one: one.number)
         self.write(finished=False)
@@ -130,11 +130,11 @@ class Search:
         )
 
     def out_of_time(self) -> bool:
-        """Whether the time limit is reached and there is something to show."""
+        """Whether the time limit is reached and there is a result."""
         return time.monotonic() > self.deadline and self.best is not None
 
     def write(self, finished: bool) -> None:
-        """Writes the files, and removes models that nobody needs any more."""
+        """Writes the files, and removes models that are no longer needed."""
         best = self.best
         write_json(
             self.out / "tuning.json",
@@ -149,22 +149,24 @@ class Search:
         )
         if best is not None:
             self._write_best(best)
-        if self.settings["method"] != "hyperband":  # That may continue any of the models.
+        if self.settings["method"] != "hyperband":  # Hyperband may continue any of the models.
             with writing(self.study.folder):
                 for trial in self.done:
                     if trial != best:
                         self.study.checkpoint(trial.number).unlink(missing_ok=True)
 
     def _write_best(self, best: Trial) -> None:
-        """Makes `best/` a folder like those of `tfbnood train`."""
+        """Writes `best/`, a folder like those of `tfbnood train`."""
         run_file = self.out / "best" / "run.json"
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # It is made again.
+        with contextlib.suppress(
+            OSError, ValueError, LookupError, TypeError
+        ):  # Unreadable: made again.
             if json.loads(run_file.read_text("utf-8"))["trial"] == best.number:
                 return
         with writing(run_file):
             run_file.unlink(
                 missing_ok=True
-            )  # Without it the folder is no run while its model changes.
+            )  # Without it, the folder is not a run while its model changes.
         network = load_model(self.study.checkpoint(best.number))
         # Without the optimiser: a third of the size.
         trained = type(network).from_config(network.get_config())
@@ -213,25 +215,25 @@ class Search:
         return f"{text}; about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
 
     def say(self, text: str) -> None:
-        """A line on standard error."""
+        """Prints a line on standard error."""
         if self.progress:
             print(text, file=sys.stderr, flush=True)
 
 
-def _oracle(study: Study, settings: dict[str, Any], scratch: str) -> Any:
+def _make_oracle(study: Study, settings: dict[str, Any], scratch: str) -> Any:
     from keras_tuner import Objective, Oracle, oracles
     from keras_tuner.engine.base_tuner import BaseTuner
 
     trials = settings["trials"]
     options = {
         "objective": Objective(study.objective, OBJECTIVES[study.objective]),
-        # keras-tuner takes 0 for no seed, and neighbouring seeds give it nearly the same search.
+        # keras-tuner treats 0 as no seed, and neighbouring seeds give nearly the same search.
         "seed": int(np.random.RandomState(study.seed).randint(1, 2**31 - 1)),
         "max_consecutive_failed_trials": trials + 1,
     }
     oracle: Oracle
     if settings["method"] == "hyperband":
-        # Again and again, until there are enough trials.
+        # Repeated until there are enough trials.
         oracle = oracles.HyperbandOracle(
             max_epochs=study.epochs, hyperband_iterations=trials, **options
         )
@@ -246,12 +248,12 @@ def _oracle(study: Study, settings: dict[str, Any], scratch: str) -> Any:
     study.hypermodel.declare_hyperparameters(space)
     oracle.update_space(space)
     oracle.verbose = 0
-    BaseTuner(oracle, directory=scratch)  # An oracle has its folder from a tuner.
+    BaseTuner(oracle, directory=scratch)  # An oracle gets its folder from a tuner.
     return oracle
 
 
 def budget(values: dict[str, Any]) -> dict[str, Any]:
-    """The epochs and the trial to continue that Hyperband asks for; nothing for the other methods."""
+    """The epochs, and the trial to continue, that Hyperband requests; nothing for other methods."""
     if "tuner/epochs" not in values:
         return {}
     earlier = values.get("tuner/trial_id")
@@ -263,8 +265,8 @@ def budget(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell(oracle: Any, asked: Any, trial: Trial, objective: str) -> None:
-    """Lets keras-tuner know what came of a trial."""
-    # After a restart on another machine the last digits of what it asks for may differ from what was run.
+    """Reports the result of a trial to keras-tuner."""
+    # After a restart on another machine, the last digits of its choices may differ from what was run.
     asked.hyperparameters.values.update(trial.hyperparameters)
     if trial.value is not None:
         oracle.update_trial(asked.trial_id, {objective: trial.value})
@@ -274,10 +276,10 @@ def tell(oracle: Any, asked: Any, trial: Trial, objective: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps back what is not of the user's making."""
+    """Suppresses warnings that the user cannot influence."""
 
     def is_news(record: logging.LogRecord) -> bool:
-        # TensorFlow takes a new model in every trial for one that is compiled again and again.
+        # TensorFlow mistakes the new model of every trial for one that is recompiled.
         return "triggered tf.function retracing" not in record.getMessage()
 
     logger = tf.get_logger()
@@ -286,7 +288,7 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             # keras-tuner calls threading.currentThread.
             warnings.filterwarnings("ignore", category=DeprecationWarning, module="keras_tuner")
-            # Its Gaussian process is fitted to a handful of trials and says that these are few.
+            # Its Gaussian process is fitted to a handful of trials, and warns that these are few.
             warnings.filterwarnings(
                 "ignore", category=ConvergenceWarning, module=r"sklearn\.gaussian_process"
             )

@@ -1,4 +1,4 @@
-"""One trial of a search: a model of sizes near a preset's, trained, kept as a file and measured on held-out images."""
+"""One trial of a search: a model with sizes near a preset's, trained, saved and measured on held-out images."""
 
 import concurrent.futures
 import copy
@@ -30,22 +30,22 @@ from tfbnood.tuning.choose import pseudo_aurocs
 __all__ = ["OBJECTIVES", "SEARCHED", "HyperModel", "Study", "Trial", "run_trial"]
 
 OBJECTIVES: Mapping[str, str] = MappingProxyType({"val_bits_per_dim": "min", "pseudo_auroc": "max"})
-"""What a search may go for, and in which direction."""
+"""The objectives of a search, and their directions."""
 
 _LEARNING_RATES = (3e-4, 3e-3)
 _BATCH_SIZES = (32, 64, 128)
-_SAVE_EVERY = 60  # seconds of training that a kill may cost
+_SAVE_EVERY = 60  # seconds of training that a kill may waste
 
 
 class HyperModel(keras_tuner.HyperModel):
-    """A likelihood model in sizes near a preset's, for `tune` and for keras-tuner's own tuners.
+    """A likelihood model with sizes near a preset's, for `tune` and for keras-tuner's own tuners.
 
     The space is `SEARCHED`, a learning rate between 3e-4 and 3e-3, and batches of 32, 64 or 128 images; its defaults
     are the preset.
 
     Args:
         model: `realnvp`, `vae` or `pixelcnn`.
-        preset: the size in the middle of the space, e.g. `cpu-grey`.
+        preset: the centre of the space, e.g. `cpu-grey`.
         image_shape: `(height, width, channels)`. Defaults to the preset's.
         seed: of the initial weights and of the noise in `fit`.
 
@@ -70,7 +70,7 @@ class HyperModel(keras_tuner.HyperModel):
         self.seed = seed
 
     def declare_hyperparameters(self, hp: Any) -> None:
-        """Puts the space into `hp`, a `keras_tuner.HyperParameters`."""
+        """Defines the space in `hp`, a `keras_tuner.HyperParameters`."""
         for field, factors in SEARCHED.get(self.name, {}).items():
             size = getattr(self.preset.config, field)
             hp.Choice(field, _multiples(size, factors), default=size)
@@ -78,7 +78,7 @@ class HyperModel(keras_tuner.HyperModel):
         hp.Choice("batch_size", list(_BATCH_SIZES), default=64)
 
     def network(self, hp: Any) -> LikelihoodModel:
-        """Makes the model of these sizes, not compiled."""
+        """Makes the model with these sizes, not compiled."""
         self.declare_hyperparameters(hp)
         sizes = {field: hp.get(field) for field in SEARCHED.get(self.name, {})}
         config = dataclasses.replace(self.preset.config, **sizes)
@@ -98,7 +98,7 @@ class HyperModel(keras_tuner.HyperModel):
 
 
 def _multiples(size: float, factors: tuple[float, ...]) -> list[Any]:
-    """Multiples of a size, rounded to at least 1 where it is a whole number, none twice."""
+    """Distinct multiples of a size; for an integer size, rounded to at least 1."""
     if isinstance(size, float):
         return [size * factor for factor in factors]
     return sorted({max(1, round(size * factor)) for factor in factors})
@@ -106,17 +106,17 @@ def _multiples(size: float, factors: tuple[float, ...]) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What became of one trial.
+    """The result of one trial.
 
     Attributes:
-        number: from 1 on.
+        number: counted from 1.
         hyperparameters: sizes, learning rate and batch size.
-        epochs: trained in all, those of the trial it continued included.
-        continues: number of the trial whose weights it started from; Hyperband does that.
+        epochs: trained in total, including those of the trial it continued.
+        continues: number of the trial whose weights it started from, for Hyperband.
         status: "completed" or "failed".
-        value: of the objective, when completed.
-        seconds: it took; since the last start, when it was interrupted.
-        error: the reason in one line, when failed.
+        value: of the objective, if completed.
+        seconds: time taken; since the last start, if it was interrupted.
+        error: the reason in one line, if failed.
 
     Example:
         >>> Trial(1, {"batch_size": 64}, epochs=10, continues=None, status="completed", value=4.1, seconds=12.0).value
@@ -141,8 +141,8 @@ class Study:
         hypermodel: makes the models.
         train: images to train on.
         validation: images to measure on.
-        epochs: of a whole training. The learning rate falls towards their end, as in `tfbnood train`, also where
-            Hyperband stops earlier: resuming is then the same as never having stopped.
+        epochs: of a full training run. The learning rate falls towards their end, as in `tfbnood train`, even if
+            Hyperband stops earlier: a resumed run is then the same as one never stopped.
         objective: a key of `OBJECTIVES`.
         statistic: of the objective `pseudo_auroc`, not fitted.
         seed: of weights, noise, the order of images and pseudo-outliers.
@@ -163,7 +163,7 @@ class Study:
         return self.folder / f"{number:04d}.keras"
 
     def steps_an_epoch(self, batch_size: int) -> int:
-        """Whole batches in the training images."""
+        """The number of full batches in the training images."""
         return len(self.train) // min(batch_size, len(self.train))
 
 
@@ -177,33 +177,33 @@ def run_trial(
     continues: int | None = None,
     progress: bool = False,
 ) -> Trial | None:
-    """Trains and measures; whatever goes wrong in there is a failed trial and not an error.
+    """Trains and measures; an error makes a failed trial and is not raised.
 
-    An interrupted trial resumes from its last checkpoint, to the same weights as if it had not been stopped.
+    An interrupted trial resumes from its last checkpoint and ends with the same weights as an uninterrupted one.
 
     Args:
         study: what all trials share.
         number: of the trial.
         hp: its `keras_tuner.HyperParameters`.
-        out_of_time: asked after every epoch; True leaves a checkpoint and no result.
-        epochs: in all. Defaults to the study's.
+        out_of_time: called after every epoch; True stops with a checkpoint and no result.
+        epochs: in total. Defaults to the study's.
         continues: number of the trial whose model is trained further.
         progress: show a bar on a terminal.
 
     Returns:
-        The trial, or None where time was over before it was done.
+        The trial, or None if the time limit was reached before it was done.
     """
     epochs = study.epochs if epochs is None else epochs
     began = time.monotonic()
     value, error = None, None
     try:
-        network = _trained(study, number, hp, epochs, continues, out_of_time, progress)
+        network = _train(study, number, hp, epochs, continues, out_of_time, progress)
         if network is None:
             return None
-        value = _measured(study, network)
+        value = _measure(study, network)
     except Exception as problem:
         if isinstance(problem.__cause__, OSError):
-            raise  # No room for files is not the trial's fault.
+            raise  # A full disk is not the trial's fault.
         error = _one_line(problem)
     names = (*SEARCHED[study.hypermodel.name], "learning_rate", "batch_size")
     return Trial(
@@ -218,7 +218,7 @@ def run_trial(
     )
 
 
-def _trained(
+def _train(
     study: Study,
     number: int,
     hp: Any,
@@ -227,9 +227,9 @@ def _trained(
     out_of_time: Callable[[], bool],
     progress: bool,
 ) -> LikelihoodModel | None:
-    # In a thread of its own, where Keras counts names from the start: `tfbnood.training.train` says why.
+    # In a separate thread, where Keras starts to count names anew: `tfbnood.training.train` explains why.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        network = thread.submit(_network, study, number, hp, continues).result()
+        network = thread.submit(_make_network, study, number, hp, continues).result()
     size = hp.get("batch_size")
     per_epoch = study.steps_an_epoch(size)
     saved = time.monotonic()
@@ -257,7 +257,7 @@ def _save(network: LikelihoodModel, path: pathlib.Path) -> None:
         network.save(temporary)
 
 
-def _network(study: Study, number: int, hp: Any, continues: int | None) -> LikelihoodModel:
+def _make_network(study: Study, number: int, hp: Any, continues: int | None) -> LikelihoodModel:
     for earlier in (number, continues):
         if earlier is not None and study.checkpoint(earlier).exists():
             return keras.models.load_model(study.checkpoint(earlier))
@@ -267,7 +267,7 @@ def _network(study: Study, number: int, hp: Any, continues: int | None) -> Likel
     return network
 
 
-def _measured(study: Study, network: LikelihoodModel) -> float:
+def _measure(study: Study, network: LikelihoodModel) -> float:
     if study.objective == "val_bits_per_dim":
         value = float(network.bits_per_dim(study.validation).mean(dtype=np.float64))
     else:
