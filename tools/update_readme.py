@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/update_readme.py
 
-So no number in them is typed by hand; a test checks that they are in step.
+So no number in them is typed by hand; a test checks that they are up to date.
 """
 
 import json

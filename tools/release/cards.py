@@ -1,8 +1,8 @@
-"""Writes a model card, README.md, into every base under savedmodels/: from its manifest and the results alone.
+"""Writes a model card, README.md, into every base under savedmodels/, from its manifest and the results.
 
     .venv/bin/python tools/release/cards.py [NAME …] [--folder savedmodels] [--results results/paper]
 
-A figure has an interval where the results have the same figure; one of another training is never taken.
+A figure gets an interval if the results have the same figure; results of another training run are never used.
 """
 
 import argparse
@@ -22,7 +22,7 @@ NAMES = {
     "cifar10": "CIFAR-10",
     "digits": "scikit-learn's handwritten digits",
 }
-# Beside the detector's own statistic: the paper's baseline, its method, and what takes three lines.
+# Besides the detector's own statistic: the paper's baseline, its method, and a simple statistic of pixels.
 SHOWN = ("log_prob", "bn_delta", "pixel_knn")
 GOOD = 0.9  # AUROC below which a set is named among the limits
 
@@ -56,19 +56,19 @@ def make_card(base: pathlib.Path, results: pathlib.Path) -> str:
     facts = "\n".join(f"- **{key}**: {fact}" for key, fact in _facts(manifest, base).items())
     return f"""# {name}
 
-Tells which images do not look like {data}: {colours} images of {height}×{width} pixels. A {kind} and the statistic
-`{manifest["statistic"]}`, calibrated on held-out images; no outlier was seen in training.
+Finds images that do not look like {data}: {colours} images of {height}×{width} pixels. A {kind} and the statistic
+`{manifest["statistic"]}`, calibrated on held-out images; no outliers were used in training.
 
 ## How it was made
 
 {facts}
 
-`{manifest["command"]}` makes it again.
+To reproduce it: `{manifest["command"]}`.
 
 ## How well it works
 
 AUROC by share of outliers in the pool, with 95 % intervals where the results have them; 0.5 is chance. At 100 %
-inliers and outliers are scored in pools of their own, the paper's protocol; a stream is more like 5 %.
+inliers and outliers are scored in separate pools, the paper's protocol; a stream is more like 5 %.
 `{manifest["statistic"]}` is what `score` and `predict` use. `bn_delta` is the paper's Δ with mixed moments.
 
 {as_markdown(figures)}
@@ -96,7 +96,7 @@ def _facts(manifest: dict[str, Any], base: pathlib.Path) -> dict[str, str]:
     training = manifest["training"]
     bits = training["bits_per_dim"]
     machine, made_with = manifest["machine"], manifest["versions"]
-    # What the manifest lists; a package without the exported version has less.
+    # As the manifest lists them; a package without the exported version has fewer.
     files = [base / name for name in manifest["sha256"]]
     megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
     precision = training.get("precision", "float32")
@@ -155,8 +155,8 @@ def _limits(manifest: dict[str, Any], data: str) -> Iterator[str]:
     ]
     if weak:
         yield f"- Finds only a part of: {', '.join(weak)}, by the lowest AUROC of the shares above."
-    yield f"- It knows {data} and nothing else; other sizes, crops, resizing or compression are outliers to it."
-    yield "- p-values hold for images that come as the calibration images did; batches of one class alone do not."
+    yield f"- It only knows {data}; other sizes, crops, resizing or compression are outliers to it."
+    yield "- p-values hold for images drawn like the calibration images; batches of a single class are not."
     yield "- Sets that are not in the table were not measured. Do not use it where a missed outlier harms somebody."
 
 

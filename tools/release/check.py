@@ -1,10 +1,10 @@
-"""Checks the trained detectors under savedmodels/: hashes, exports in plain TensorFlow, and the same scores in Python.
+"""Checks the trained detectors under savedmodels/: hashes, exports in plain TensorFlow, and equal scores in Python.
 
     tools/release/check [NAME …] [--folder savedmodels]
 
 Per base: the hashes in assets.extra/detector.json and MANIFEST.json; a fresh process in which neither tfbnood nor Keras
 can be imported loads the newest version and scores random images; the scores of `detector/`, in this process, must be
-the same to 1e-4. What a base lacks is stated: a base without a version cannot be served, but its detector is checked.
+the same to 1e-4. Missing parts are reported: a base without a version cannot be served, but its detector is checked.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not arguments.folder.is_dir():
         parser.error(f"--folder must be a folder of bases. Received: {arguments.folder}")
-    # Hidden folders are being made.
+    # Hidden folders are still being written.
     paths = (path for path in sorted(arguments.folder.iterdir()) if path.is_dir())
     bases = {path.name: path for path in paths if not path.name.startswith((".", "_"))}
     for name in arguments.names:
@@ -57,15 +57,15 @@ def main() -> int:
 
 
 def check(base: pathlib.Path) -> tuple[list[str], list[str]]:
-    """What is wrong with a base, and what could not be checked because the base lacks it."""
-    # They import TensorFlow, which wrong arguments should not wait for.
+    """The problems of a base, and what could not be checked because the base lacks it."""
+    # Imported here: errors in arguments should not wait for TensorFlow.
     from tfbnood.detector import Detector
     from tfbnood.zoo import changed_files
 
     problems, missing = [], []
     detector = served = None
     if (base / "MANIFEST.json").is_file():
-        problems += [f"{name} is not what the manifest states" for name in changed_files(base)]
+        problems += [f"{name} differs from the manifest" for name in changed_files(base)]
     else:
         missing.append("no MANIFEST.json")
     if (base / "detector").is_dir():
@@ -91,14 +91,14 @@ def check(base: pathlib.Path) -> tuple[list[str], list[str]]:
 
 
 def check_version(version: pathlib.Path, expected: np.ndarray | None) -> list[str]:
-    """What is wrong with an exported version; `expected` are its detector's scores of the images of `make_images`."""
+    """The problems of an exported version; `expected` are its detector's scores of the images of `make_images`."""
     try:
         about = json.loads((version / "assets.extra" / "detector.json").read_text())
         hashes, image_shape = about["sha256"], about["image_shape"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         return [f"{version.name}/assets.extra/detector.json is not readable ({error!r})"]
     problems = [
-        f"{name} is not what was exported"
+        f"{name} differs from the export"
         for name, digest in hashes.items()
         if not (version / name).is_file() or file_sha256(version / name) != digest
     ]
@@ -111,13 +111,13 @@ def check_version(version: pathlib.Path, expected: np.ndarray | None) -> list[st
         problems.append("scores are not finite")
     if expected is not None:
         worst = np.abs(scores - expected).max() / max(1, np.abs(expected).max())
-        if not worst <= TOLERANCE:  # Also where it is not a number.
+        if not worst <= TOLERANCE:  # Also if it is NaN.
             problems.append(f"differs from detector/ by {worst:.1e}")
     return problems
 
 
 def score_plainly(version: pathlib.Path, images: np.ndarray) -> np.ndarray:
-    """Scores by the export in a process with TensorFlow alone."""
+    """Scores of the export in a process with only TensorFlow."""
     with tempfile.TemporaryDirectory() as temporary:
         into, out = (pathlib.Path(temporary) / name for name in ("in.npy", "out.npz"))
         np.save(into, images)

@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/release/false_alarms.py DETECTOR --data fashion_mnist --out results/NAME.json
 
-Class-skewed batches are in-distribution image by image; a batch statistic takes them for a shift all the same. The
-rates are printed whatever they are.
+Class-skewed batches are in-distribution image by image, but a batch statistic takes them for a shift. The rates are
+printed whatever they are.
 """
 
 import argparse

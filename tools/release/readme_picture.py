@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/release/readme_picture.py
 
-Which images are shown follows from the seed alone; nothing is picked by its score. All of them may be passed on:
-Fashion-MNIST (MIT), digits and photographs of scikit-learn.
+The images depend only on the seed; none is chosen by its score. All of them may be redistributed: Fashion-MNIST (MIT),
+digits and photographs of scikit-learn.
 """
 
 import pathlib

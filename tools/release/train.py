@@ -1,10 +1,10 @@
-"""Makes the detectors under savedmodels/ again: trains, calibrates, measures, exports, and writes the manifest.
+"""Makes the detectors under savedmodels/: trains, calibrates, measures, exports, and writes the manifest.
 
     tools/release/train [NAME …] [--runs runs] [--results results/paper]
 
-Every step resumes where it was stopped: trainings under --runs, measurements as stages of `tfbnood reproduce` under
---results. A base that is there already is replaced; where it has the same training and --runs has none, its model is
-taken, and only calibrated, measured and exported again.
+Every step can resume: training runs under --runs, measurements as stages of `tfbnood reproduce` under --results. An
+existing base is replaced. If it has the same training and --runs has none, its model is reused: it is only calibrated,
+measured and exported again.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def make(name: str, arguments: argparse.Namespace) -> None:
-    """Trains if need be, and writes the base."""
+    """Trains if needed, and writes the base."""
     settings = DEMO
     if name in STUDIES:
         study = STUDIES[name]
@@ -71,7 +71,7 @@ def make(name: str, arguments: argparse.Namespace) -> None:
     detector.about = {"runs": [training]}
     detector.calibrate(dataset.calibration, progress=True)
 
-    # Beside the old base, which stays until the new one is whole; its name goes into the warm-up request.
+    # Beside the old base, which stays until the new one is complete; its name goes into the warm-up request.
     partial = arguments.out / f".partial-{name}"
     base = partial / name
     shutil.rmtree(partial, ignore_errors=True)
@@ -106,9 +106,10 @@ def make(name: str, arguments: argparse.Namespace) -> None:
 def load_or_train(
     name: str, settings: dict[str, Any], dataset: Dataset, runs: pathlib.Path
 ) -> tuple[Any, dict[str, Any]]:
-    """The model and what its manifest says of the training.
+    """The model and its manifest's description of the training.
 
-    It is that of the runs' folder, finished there if need be, or the one that ships already if no such folder is there.
+    It comes from the folder of runs, where it is trained to the end if needed; without such a folder, it is the shipped
+    one.
     """
     if not (runs / name).is_dir() and (model := trained_model(name, {**settings, "seed": 0})):
         return model, manifest(name)["training"]

@@ -1,9 +1,9 @@
-"""How many random batches `bn_delta` should average over: AUROC on pseudo-outliers, made of held-out images alone.
+"""How many random batches `bn_delta` should average over: AUROC on pseudo-outliers, made from held-out images.
 
     .venv/bin/python tools/research/choose_draws.py NAME --out tools/research/results/choose_draws.json
 
-The rule, set before looking: the cheapest choice whose mean AUROC is within 0.01 of the best one's. Rotations and
-other data sets are not looked at.
+The rule, set in advance: the cheapest choice whose mean AUROC is within 0.01 of the best one's. Rotations and other
+data sets are not used.
 """
 
 import argparse

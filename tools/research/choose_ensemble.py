@@ -1,13 +1,13 @@
-"""How `ensemble` should join its members: AUROC on pseudo-outliers, made of held-out images alone.
+"""How `ensemble` should combine its members: AUROC on pseudo-outliers, made from held-out images.
 
     .venv/bin/python tools/research/choose_ensemble.py NAME … --out tools/research/results/choose_ensemble.json
 
-Members are scored once; every rule is then tried on their normal scores. Several detectors, of different data sets, are
-given at once, since a rule has to hold for all: the best one is the one that is least below the best single member on
-the average. Rotations and other data sets are not looked at.
+Members are scored once; every rule is then tried on their normal scores. Give several detectors of different data sets
+at once, since a rule has to hold for all: the best rule is the one that is least below the best single member on
+average. Rotations and other data sets are not used.
 
-`pretext` is trained on pseudo-outliers, so that it must not be judged on kinds it knows: they are left out by families,
-a network is trained on the others for each family, and every kind is scored with the network that has not seen it.
+`pretext` is trained on pseudo-outliers, so that it must not be judged on kinds it knows. Kinds are left out by family:
+for each family a network is trained on the others, and every kind is scored with a network that has not seen it.
 """
 
 import argparse
@@ -53,13 +53,13 @@ def main() -> None:
         type=int,
         nargs=2,
         default=(2000, 1000),
-        help="of training networks of ten and of sixteen kinds (default: 2000 1000)",
+        help="training steps of the networks of ten and of sixteen kinds (default: 2000 1000)",
     )
-    parser.add_argument("--width", type=int, default=24, help="of them (default: 24)")
+    parser.add_argument("--width", type=int, default=24, help="width of the networks (default: 24)")
     parser.add_argument(
         "--runs",
         default="runs/choose_ensemble",
-        help="where trained networks are kept (default: runs/choose_ensemble)",
+        help="folder of trained networks (default: runs/choose_ensemble)",
     )
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
@@ -110,7 +110,7 @@ def main() -> None:
 def shortfalls(
     table: dict[str, dict[str, dict[str, float]]],
 ) -> dict[str, dict[str, float]]:
-    """By rule, how far it is below the best single member, 0 where it is better: mean and worst of all kinds."""
+    """By rule, how far it is below the best single member, 0 if it is better: mean and worst over all kinds."""
     alone = [of for label, of in table.items() if label.endswith(" alone")]
     found = {}
     for label, of in table.items():
@@ -124,7 +124,7 @@ def shortfalls(
 
 
 def trained_pretexts(train: np.ndarray, arguments: argparse.Namespace) -> list[list[Pretext]]:
-    """For every family a pretext of the first ten kinds and one of all, but for that family's."""
+    """For every family, a pretext of the first ten kinds and one of all kinds, without that family's."""
     known, _ = shuffled_halves(train)
     return [
         [
@@ -149,7 +149,7 @@ def points(ensemble: Ensemble, images: np.ndarray) -> np.ndarray:
 
 
 def raw_pretexts(both: list[Pretext], images: np.ndarray) -> np.ndarray:
-    """Of both networks together score and distance of features, then scores of ten kinds and of sixteen, `[n, 4]`."""
+    """Score and distance of features of both networks together, then scores of ten and of sixteen kinds, `[n, 4]`."""
     ten, sixteen = (
         map_batches(lambda batch, of=one: of.tensor_columns(gather(None, "pixels", batch)), images)
         for one in both
@@ -158,7 +158,7 @@ def raw_pretexts(both: list[Pretext], images: np.ndarray) -> np.ndarray:
 
 
 def rules(members: list[EvidenceStatistic], fitting: np.ndarray) -> Iterator[tuple[str, Rule]]:
-    """By label, a score of normal scores `[n, members + 4]`, the last four as of `raw_pretexts`."""
+    """By label, a score from normal scores `[n, members + 4]`, the last four as in `raw_pretexts`."""
     count = len(members)
     features = count + 1
     pretexts = {"pretext": count, "pretext of ten": count + 2, "pretext of sixteen": count + 3}
@@ -240,7 +240,7 @@ def density(
     moments: list[int],
     weights: dict[int, float] | None = None,
 ) -> Rule:
-    """How rare the joint scores of these members are, plus 1.5 times those of `bn_moments`, plus others by weight."""
+    """The rarity of these members' joint scores, plus 1.5 times those of `bn_moments`, plus others by weight."""
     mixture = GaussianMixture(components, reg_covar=1e-2, random_state=0).fit(fitting[:, columns])
     weights = dict.fromkeys(moments, 1.5) | (weights or {})
     return lambda g: (
@@ -252,7 +252,7 @@ def density(
 def joined(
     label: str, first: Rule, second: Rule, fitting: np.ndarray
 ) -> Iterator[tuple[str, Rule]]:
-    """Two rules in several ways as one, both as normal scores of their own."""
+    """Combines two rules, each as normal scores, in several ways."""
 
     def summaries(g):
         return np.stack([first(g), second(g)], axis=1)

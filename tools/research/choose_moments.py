@@ -1,8 +1,8 @@
-"""How `bn_moments` should judge an image's moments: AUROC on pseudo-outliers, made of held-out images alone.
+"""How `bn_moments` should judge an image's moments: AUROC on pseudo-outliers, made from held-out images.
 
     .venv/bin/python tools/research/choose_moments.py NAME … --out tools/research/results/choose_moments.json
 
-Moments are taken once; every scorer is then tried on them. Rotations and other data sets are not looked at.
+Moments are computed once; every scorer is then tried on them. Rotations and other data sets are not used.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def choices(name: str, sets: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[
     label, scorer = next(scorers(taken["reference"]))
     mirrored = moments(model, {kind: images[:, :, ::-1] for kind, images in sets.items()}, 1)
     again = zoo.load(name).model
-    # Another draw of the dequantisation noise, for this copy of the model.
+    # Another draw of the dequantisation noise for this copy of the model.
     object.__setattr__(again, "log_prob", functools.partial(again.log_prob, seed=1))
     for more, other in (("its mirror image", mirrored), ("another noise", moments(again, sets, 1))):
         both = [scored(scorer, one) for one in (taken, other)]

@@ -1,10 +1,10 @@
-"""How should `ensemble` join what a network tells? Asked on pseudo-outliers and on held-out classes of the inliers.
+"""How `ensemble` should combine a network's statistics: measured on pseudo-outliers and on held-out classes.
 
     .venv/bin/python tools/research/choose_networks.py --out tools/research/results/choose_networks.json
 
-Takes any data set with labels, also your own npz: `--data mine`. No test image and no outlier set is looked at: all
-images are of the training part, and those that are scored were not fitted to. Candidates are sums of normal scores of
-the members, with what each counts, and those sums beside the density that `ensemble` adds.
+Takes any data set with labels, also your own npz: `--data mine`. Test images and outlier sets are not used: all
+images are training images, and nothing was fitted to the scored ones. Candidates are weighted sums of the members'
+normal scores, with and without the density that `ensemble` adds.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """By what the outliers are, the AUROC of every candidate."""
+    """By kind of outliers, the AUROC of every candidate."""
     x = tfbnood.data.load(name, data_dir=arguments.data_dir)
     images, labels = x.train[: arguments.n], x.train_labels
     network = tfbnood.networks.load(arguments.network, size=arguments.size)

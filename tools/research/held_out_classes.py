@@ -1,11 +1,11 @@
-"""AUROC where the outliers are classes of the same data set that were held out, `ensemble` beside each of its members.
+"""AUROC on held-out classes of the same data set as outliers: `ensemble` beside each of its members.
 
     .venv/bin/python tools/research/held_out_classes.py NAME … --out tools/research/results/held_out_classes.json
 
 Pseudo-outliers are spoiled images of known things; these are untouched images of other things. Half of the classes are
 known: members, networks of `pretext` and mixture are fitted to their training images, and test images of the other half
 are the outliers. The likelihood model is the shipped one and has seen all classes, without labels, as training one for
-every case takes hours. Labels say which images are held out; no detector sees them.
+every case takes hours. Labels determine which images are held out; no detector sees them.
 """
 
 import argparse
@@ -29,8 +29,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="+", metavar="NAME", help="detector under savedmodels/")
     parser.add_argument("--n", type=int, default=1000, help="images of each set (default: 1000)")
-    parser.add_argument("--steps", type=int, default=1000, help="of pretext (default: 1000)")
-    parser.add_argument("--runs", default="runs", help="where networks are kept (default: runs)")
+    parser.add_argument(
+        "--steps", type=int, default=1000, help="training steps of pretext (default: 1000)"
+    )
+    parser.add_argument("--runs", default="runs", help="folder of networks (default: runs)")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
@@ -42,13 +44,13 @@ def main() -> None:
 
 
 def measured(name: str, arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """By the classes that are held out, the AUROC of `ensemble` and of each member alone."""
+    """By held-out classes, the AUROC of `ensemble` and of each member alone."""
     dataset = load(zoo.manifest(name)["training"]["data"], data_dir=arguments.data_dir)
     model = zoo.load(name).model
     found = {}
     for held_out, classes in KNOWN.items():
         train = dataset.train[np.isin(dataset.train_labels, list(classes))]
-        # One network, of all kinds, instead of two: there is one to be trained for every case.
+        # One network of all kinds instead of two, since every case needs its own.
         pretext = Pretext(kinds=ALL_KINDS, steps=arguments.steps)
         ensemble = prepare_ensemble(train, arguments.runs, pretext)
         ensemble.fit(model, train, progress=True)

@@ -1,9 +1,9 @@
-"""Why a model finds rotations or does not: log p and Δ by interpolation, number of draws, and choice of moments.
+"""Why a model does or does not find rotations: log p and Δ by interpolation, number of draws, and choice of moments.
 
     .venv/bin/python tools/research/rotations.py NAME --n 128 --out tools/research/results/rotations_NAME.json
 
-Nothing is chosen here: it explains cells of the paper's tables, after they were measured. "fresh" moving moments are
-the means of the moments of 20 batches of training images, instead of the training's own.
+Nothing is chosen here: it explains cells of the paper's tables after they were measured. "Fresh" moving moments are the
+means of the moments of 20 batches of training images, instead of those of the training.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def measure(model: Any, sets: dict[str, np.ndarray], reference: np.ndarray) -> d
         name: {
             "bits_evaluation": float(bits_per_dim(still[name], shape).mean()),
             "bits_mixed": float(bits_per_dim(moved[name], shape).mean()),
-            # Between batches of the same images: what averaging over draws removes.
+            # The variation between batches of the same images, which averaging over draws removes.
             "bits_sd_over_draws": float(bits_per_dim(moved[name], shape).std(axis=0).mean()),
         }
         for name in sets
@@ -89,7 +89,7 @@ def measure(model: Any, sets: dict[str, np.ndarray], reference: np.ndarray) -> d
 
 
 def set_fresh_moments(model: Any, images: np.ndarray) -> None:
-    """Sets the moving moments to the mean of those of the batches of these images, in training mode."""
+    """Sets the moving moments to the mean of the moments of batches of these images, in training mode."""
     layers = batch_normalizations(model)
     variables = [one for layer in layers for one in (layer.moving_mean, layer.moving_variance)]
     momenta = [layer.momentum for layer in layers]

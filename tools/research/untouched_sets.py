@@ -1,11 +1,11 @@
-"""AUROC of shipped detectors on sets that no setting was ever chosen with, `ensemble` beside each of its members.
+"""AUROC of shipped detectors on sets never used to choose a setting: `ensemble` beside each of its members.
 
     .venv/bin/python tools/research/untouched_sets.py NAME … --out tools/research/results/untouched_sets.json
 
-The sets of the tables have been looked at while settings were chosen, as README.md here says. These have not: test
+The sets of the tables were seen while settings were chosen, as README.md in this folder explains. These were not: test
 images of the other data sets, in grey and 28×28 for garments, in colour and 32×32 for photographs, the negatives of the
-in-distribution test images, and patches of scikit-learn's two photographs. What comes out is printed,
-whatever it is; who changes a setting because of it has to find new sets.
+in-distribution test images, and patches of scikit-learn's two photographs. The results are printed whatever they are;
+whoever changes a setting because of them has to find new sets.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def measured(name: str, n: int, data_dir: str | None) -> dict[str, dict[str, flo
 def compared(
     ensemble: Ensemble, inliers: np.ndarray, outliers: dict[str, np.ndarray], n: int, name: str
 ) -> dict[str, dict[str, float]]:
-    """By set, the AUROC of an ensemble and of each of its members alone, on at most n images; printed as they come."""
+    """By set, the AUROC of an ensemble and of each member alone, on at most n images; printed as they are computed."""
     statistics: dict[str, EvidenceStatistic] = {"ensemble": ensemble}
     for member in ensemble._members:
         grid = member.get_config().get("grid")
@@ -84,7 +84,7 @@ def outliers(dataset: Dataset, data_dir: str | None) -> dict[str, np.ndarray]:
 
 
 def as_shape(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
-    """Grey as colour or colour as grey, then resized with antialiasing."""
+    """Converts grey to colour or colour to grey, then resizes with antialiasing."""
     convert = tf.image.rgb_to_grayscale if shape[-1] == 1 else tf.image.grayscale_to_rgb
     resized = tf.image.resize(convert(tf.constant(images)), shape[:2], antialias=True)
     return np.clip(np.rint(resized), 0, 255).astype(np.uint8)

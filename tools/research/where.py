@@ -2,9 +2,9 @@
 
     .venv/bin/python tools/research/where.py --out tools/research/results/where.json
 
-Settings are chosen on pieces of the same data set (held-out images alone); pieces of another one are what counts. The
+Settings are chosen on pieces of the same data set (only held-out images); the test is on pieces of another one. The
 detectors are shipped ones, as loaded, which have no reference images, and networks fitted here. A piece is cut at a
-random place of a random image and pasted at a random place, also where it is nearly black: nothing is left out.
+random place of a random image and pasted at a random place, even if it is nearly black: nothing is left out.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tfbnood.metrics import auroc
 from tfbnood.statistics.where import explain
 
 SIDE = 10
-# Inliers, and where the pieces come from.
+# Inliers, and the source of the pieces.
 SETS = {"fashion_mnist": "mnist", "cifar10": "svhn"}
 SHIPPED = {
     "fashion_mnist": ("fashion_mnist_vae", "fashion_mnist_realnvp", "fashion_mnist_pixelcnn"),
@@ -40,9 +40,9 @@ def main() -> None:
         help="images that networks are fitted to (default: 2000)",
     )
     parser.add_argument(
-        "--members", action="store_true", help="also each member of an ensemble alone"
+        "--members", action="store_true", help="also measure each member of an ensemble alone"
     )
-    parser.add_argument("--only", nargs="+", help="detectors, by the names that are printed")
+    parser.add_argument("--only", nargs="+", help="detectors, by their printed names")
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
     about = {"cases": arguments.n, "piece": SIDE, "reference_images": arguments.reference}
@@ -52,7 +52,7 @@ def main() -> None:
     def keep(label: str, values: dict) -> None:
         print(label, values, flush=True)
         found[label] = values
-        if arguments.out:  # After each: the whole takes most of an hour.
+        if arguments.out:  # After each one: all of them take most of an hour.
             write_json(arguments.out, {**about, "found": found})
 
     for name in SETS:
@@ -100,7 +100,7 @@ def detectors(name: str, reference: np.ndarray) -> dict:
 
 
 def parts(statistic, label: str, members: bool) -> list[tuple]:
-    """The statistic, and on request what it is made of."""
+    """The statistic, and on request its members."""
     found = [(statistic, label)]
     if members and statistic.name == "ensemble":
         for one in statistic._members:
@@ -110,7 +110,7 @@ def parts(statistic, label: str, members: bool) -> list[tuple]:
 
 
 def paste(bases: np.ndarray, sources: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images with a piece of another one, and where it is, bool `[n, height, width]`."""
+    """Images with a piece of another image, and its place, bool `[n, height, width]`."""
     random = np.random.RandomState(seed)
     images, inside = bases.copy(), np.zeros(bases.shape[:3], bool)
     height, width = bases.shape[1:3]

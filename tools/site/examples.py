@@ -1,4 +1,4 @@
-"""Shows the examples of docstrings as code: griffe knows a section "Examples:", and ours are "Example:"."""
+"""Shows the examples of docstrings as code: griffe expects a section "Examples:", and ours are called "Example:"."""
 
 import re
 from typing import Any

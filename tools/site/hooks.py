@@ -1,8 +1,8 @@
-"""Takes pages that lie elsewhere in the repository into the documentation site, with links that work in both.
+"""Adds pages from elsewhere in the repository to the documentation site, with links that work in both.
 
-On the site, what is under docs/ stands at the root and everything else keeps its path. A link in Markdown is that of
-the repository; it is turned into one of the site, or into plain text where it leads to a file that the site does not
-have, such as a test.
+On the site, pages of docs/ are at the root and everything else keeps its path. Links in Markdown are those of the
+repository; they become links of the site, or plain text if they lead to a file that the site does not have, such as a
+test.
 """
 
 import os
@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Beside docs/, with the pictures that they show.
+# Pages outside docs/, with their pictures.
 TAKEN = (
     "CHANGELOG.md",
     "colab/README.md",
@@ -39,7 +39,7 @@ _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages and pictures beside docs/."""
+    """Adds the pages and pictures from outside docs/."""
     for pattern in TAKEN:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
@@ -65,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if on_site in taken:
             there = posixpath.relpath(on_site, posixpath.dirname(source) or ".")
             return f"{link['picture']}[{link['text']}]({there}{'#' + anchor if anchor else ''})"
-        # A link to what is not there stays as it is, and the strict build fails.
+        # A broken link stays as it is, and the strict build fails.
         return link["text"] if (ROOT / path).exists() else link[0]
 
     markdown = _BADGE.sub("[open in Colab]", markdown)
@@ -77,7 +77,7 @@ def _taken_names() -> set[str]:
 
 
 def _outside_code(text: str, change: Any) -> str:
-    """Applies `change` to all but blocks and spans of code."""
+    """Applies `change` to everything but blocks and spans of code."""
     parts, end = [], 0
     for code in _CODE.finditer(text):
         parts += [change(text[end : code.start()]), code[0]]
