@@ -128,6 +128,16 @@ def test_committed_outputs_are_in_order(path):
     assert path.stat().st_size <= tool.MOST_BYTES
 
 
+def test_all_are_kept_with_garments_except_for_the_paper():
+    with_garments = [
+        path.stem
+        for path in tool.notebooks()
+        if any("fashion_mnist: " in line for cell in tool.shown(tool.read(path)) for line in cell)
+    ]
+    assert with_garments == [name for name in NAMES if name != "03_reproduce_the_paper"]
+    assert with_garments == [name for name in NAMES if tool.data_of(name) == "fashion_mnist"]
+
+
 def test_a_notebook_in_order_has_no_problems():
     assert tool.problems(small_notebook(), "01_small") == []
 
