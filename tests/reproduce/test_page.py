@@ -15,3 +15,5 @@ def test_pages_escape_what_they_show(tmp_path):
         as_html([["x"], ["&"]]) == "<table>\n<tr><th>x</th></tr>\n<tr><td>&amp;</td></tr>\n</table>"
     )
     assert as_markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+    sentence = as_markdown([["a", "b"], ["1", "a sentence that is longer than any number"]])
+    assert sentence.splitlines()[1] == "| --- | --- |"

@@ -7,9 +7,16 @@ __all__ = ["Table", "aligned", "as_html", "as_markdown"]
 Table = list[list[str]]
 
 
+# Longer cells are sentences: on the site they wrap, as right-aligned numbers never do.
+_MOST_CHARACTERS_OF_A_NUMBER = 40
+
+
 def as_markdown(table: Table) -> str:
-    """A pipe table; the first column is left-aligned, the others right-aligned."""
-    rule = ["---"] + ["---:"] * (len(table[0]) - 1)
+    """A pipe table; the first column and columns of sentences are left-aligned, the others right-aligned."""
+    rule = ["---"]
+    for index in range(1, len(table[0])):
+        longest = max((len(line[index]) for line in table[1:]), default=0)
+        rule.append("---" if longest > _MOST_CHARACTERS_OF_A_NUMBER else "---:")
     lines = ([cell.replace("|", "\\|") for cell in line] for line in (table[0], rule, *table[1:]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
