@@ -63,6 +63,8 @@ def test_the_default_rate_works_everywhere_after_few_images(fitted, run, tmp_pat
     code, out, _ = run("score", tmp_path / "base", photos / "new", "--json")
     assert code == 0
     assert json.loads(out)["fpr"] == 0.1
+    # A network has no likelihood.
+    assert {row["bits_per_dim"] for row in json.loads(out)["images"]} == {None}
 
 
 def test_the_most_suspicious_files_are_listed_also_when_nothing_is_flagged(fitted, run):
