@@ -202,10 +202,11 @@ def iterate_folder(
     skip_unreadable: bool = False,
     chunk: int = 64,
 ) -> Iterator[FolderChunk]:
-    """Reads a folder of any size in chunks, in the order of `from_folder`, ahead of the caller.
+    """Reads a folder of any size in chunks, ahead of the caller.
 
     Threads decode up to two chunks while the caller works on one. At most 4,096 names of each folder are listed and
     sorted at a time: a larger folder comes in several sorted runs, the first of them before the others are listed.
+    Otherwise the order is that of `from_folder`.
 
     Args:
         folder: as for `from_folder`.
