@@ -143,7 +143,7 @@ def test_rates_that_make_no_sense_are_refused(detector, digits):
 
 
 def test_a_model_without_batch_normalisation_is_refused_for_bn_statistics(digits):
-    with pytest.raises(StatisticError, match="a model with none"):
+    with pytest.raises(StatisticError, match="a model without any"):
         tfbnood.Detector(PlainModel(), "bn_delta", reference=digits.train)
 
 

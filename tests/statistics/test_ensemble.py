@@ -128,7 +128,7 @@ def test_a_member_that_is_fitted_already_is_taken_as_it_is(digits, monkeypatch):
     taken = Ensemble(members=members, components=1).take(fitted).fit(None, digits.train)
     assert taken.member("pretext") is fitted
     for wrong in ("pretext", "bn_moments"):  # One is not fitted, and there may be two of the other.
-        with pytest.raises(StatisticError, match=f"fitted already. Received: {wrong}"):
+        with pytest.raises(StatisticError, match=f"already fitted. Received: {wrong}"):
             Ensemble().take(statistics.get(wrong))
     np.testing.assert_array_equal(taken.score(digits.test[:9]), own.score(digits.test[:9]))
 

@@ -254,7 +254,7 @@ def test_is_saved_and_exported(digits, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kinds": ["flip", "shear"]}, "kinds must be of .*Received: shear"),
+        ({"kinds": ["flip", "shear"]}, "kinds must be some of .*Received: shear"),
         ({"steps": 0}, "steps and width must be at least 1. Received: steps=0"),
         ({"width": 0}, "steps and width must be at least 1. Received: steps=2000, width=0"),
     ],

@@ -315,7 +315,7 @@ def test_pixel_statistics_need_no_model(digits):
         ("waic", [PlainModel()], "list of at least two independently trained models"),
         ("likelihood_ratio", [PlainModel()] * 3, "list of two, the model and the background"),
         ("latent_fit", PlainModel(), r"method encode\(images\)"),
-        ("bn_moments", PlainModel(), "a model with none"),
+        ("bn_moments", PlainModel(), "a model without any"),
         ("reconstruction", PlainModel(), r"method reconstruct\(images\)"),
         ("log_prob", None, r"method log_prob\(images, training=…\)"),
     ],

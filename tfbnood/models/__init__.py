@@ -5,7 +5,7 @@ from typing import Any
 from tfbnood.models.base import LikelihoodModel
 from tfbnood.models.registry import MODELS, model_class
 
-# Importing a class registers it with Keras: after `import tfbnood.models`, `keras.models.load_model` knows them all.
+# Importing a class registers it with Keras, so that `keras.models.load_model` knows all of them.
 _CLASSES = {model_class(name).__name__: model_class(name) for name in MODELS}
 
 __all__ = ["LikelihoodModel", *_CLASSES]

@@ -1,4 +1,4 @@
-"""What every likelihood model is: a `keras.Model` whose one primitive is `log p(images)`."""
+"""The base class of likelihood models: a `keras.Model` whose one primitive is `log p(images)`."""
 
 import abc
 import contextlib
@@ -35,7 +35,7 @@ if keras.backend.backend() != "tensorflow":
 class LikelihoodModel(keras.Model):
     """A density over images in {0, …, 255}^(h·w·c) with batch normalisation inside.
 
-    Two doors, kept apart on purpose:
+    There are two interfaces, separated on purpose:
 
     - `log_prob` scores. `training=True` chooses the moments of the batch in every batch normalisation and
       nothing else: no variable changes, no dropout.
@@ -47,9 +47,9 @@ class LikelihoodModel(keras.Model):
     Args:
         image_shape: `(height, width, channels)` of the images, 1 or 3 channels.
         seed: of the initial weights and of the noise in `fit`.
-        precision: of the networks inside: `float32` (default), or `mixed_bfloat16` to train faster where the
-            processor has it. Weights, moments, log-determinants, mixtures and losses are float32 in both;
-            `in_precision("float32")` gives the model to score with.
+        precision: of the networks inside: `float32` (default), or `mixed_bfloat16` to train faster if the processor
+            supports it. Weights, moments, log-determinants, mixtures and losses are float32 in both;
+            `in_precision("float32")` returns the model to score with.
 
     Example:
         >>> isinstance(model, LikelihoodModel), model.dimensions
@@ -69,7 +69,7 @@ class LikelihoodModel(keras.Model):
         precision: str = "float32",
         **kwargs: Any,
     ):
-        # The model itself stays in float32: Keras would round the images that it is given.
+        # The model itself stays in float32: Keras would round its input images.
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.image_shape = self._checked_shape(image_shape)
         self.seed = seed
@@ -99,13 +99,13 @@ class LikelihoodModel(keras.Model):
         any_size: bool = False,
         precision: str = "float32",
     ) -> "LikelihoodModel":
-        """Makes an untrained model of a named size.
+        """Makes an untrained model with a named size.
 
         Args:
             name: `paper-grey`, `paper-colour`, `cpu-grey`, `cpu-colour` or `tiny`.
             image_shape: `(height, width, channels)`. Defaults to the preset's: 28×28×1, 32×32×3 or 8×8×1.
             seed: of the initial weights and of the noise in `fit`.
-            any_size: do not warn of images with more than 1.5 times the pixels that the preset is meant for.
+            any_size: do not warn about images with more than 1.5 times the pixels that the preset is meant for.
             precision: `float32` (default) or `mixed_bfloat16`.
 
         Example:
@@ -154,8 +154,8 @@ class LikelihoodModel(keras.Model):
             TensorShape([2])
         """
         images = self._checked(images)
-        # The scope catches the updates of the moving moments and drops them. One that is open already does so too, and
-        # may have other values for the weights.
+        # The scope catches the updates of the moving moments and drops them. A scope that is already open does so, too,
+        # and may have other values for the weights.
         with contextlib.nullcontext() if in_stateless_scope() else keras.StatelessScope():
             return self._log_prob(images, training, scoring_noise(seed))
 
@@ -172,9 +172,9 @@ class LikelihoodModel(keras.Model):
 
         Args:
             images: `[n, height, width, channels]` in 0–255.
-            training: as for `log_prob`; with True each run of `batch_size` images is one batch, the last one
-                completed by images from the front.
-            batch_size: images in a pass. Defaults to 64, the paper's.
+            training: as for `log_prob`; with True every `batch_size` images form one batch, and images from the front
+                complete the last one.
+            batch_size: images per pass. Defaults to 64, as in the paper.
             seed: of the noise.
             progress: show a bar on a terminal.
 
@@ -206,11 +206,11 @@ class LikelihoodModel(keras.Model):
         """Draws images in evaluation mode, uint8 `[n, height, width, channels]`.
 
         Args:
-            n: how many.
-            temperature: 1.0 samples the model; below is less varied, above more. What is scaled is said by each
-                model's class.
-            seed: same seed, same images.
-            batch_size: images made at a time.
+            n: number of images.
+            temperature: 1.0 samples the model; lower is less varied, higher more. Each model's class states what is
+                scaled.
+            seed: the same seed gives the same images.
+            batch_size: images drawn at a time.
             progress: show a bar on a terminal.
 
         Example:
@@ -232,7 +232,7 @@ class LikelihoodModel(keras.Model):
             parts.append(tf.clip_by_value(tf.floor(images), 0.0, 255.0).numpy().astype(np.uint8))
         return np.concatenate(parts)
 
-    # Keras' door.
+    # Keras' interface.
 
     def build(self, input_shape=None):
         for layer in self._flatten_layers(include_self=False):
@@ -253,25 +253,25 @@ class LikelihoodModel(keras.Model):
 
         Args:
             optimizer: Defaults to Adam with learning rate 1e-3 and the gradient's norm clipped at 100.
-            jit_compile: use XLA. Defaults to False: it takes most of a minute to compile, and again for a last
-                batch of another size.
+            jit_compile: use XLA. Defaults to False: compiling takes most of a minute, and again for a last batch of
+                another size.
             **kwargs: as for `keras.Model.compile`; a loss is not needed.
         """
         if optimizer is None:
-            # The loss is a sum over pixels: norms in the hundreds are outliers, tens are usual.
+            # The loss is a sum over pixels: norms in the hundreds are outliers, norms in the tens are usual.
             optimizer = Adam(1e-3, global_clipnorm=100.0)
         super().compile(optimizer=optimizer, jit_compile=jit_compile, **kwargs)
-        # Made now and not inside the first step, whose graph would otherwise be traced twice.
+        # Made now, not inside the first step, whose graph would then be traced twice.
         self.optimizer.build(self.trainable_variables)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
 
     def fit(self, x: Any = None, *args: Any, callbacks: Any = None, **kwargs: Any):
-        """Keras' `fit` on images alone, with batches of 64 of an array; compiles with the defaults if need be.
+        """Keras' `fit` on images without labels, for arrays in batches of 64; compiles with the defaults if needed.
 
         Raises:
-            TrainingDivergedError: the loss is not finite any more.
+            TrainingDivergedError: if the loss is no longer finite.
         """
         if not self.compiled:
             self.compile()
@@ -284,11 +284,11 @@ class LikelihoodModel(keras.Model):
         return super().fit(x, *args, callbacks=callbacks, **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean negative log-likelihood in nats an image; labels are ignored."""
+        """The mean negative log-likelihood in nats per image; labels are ignored."""
         return share_of_loss(-tf.reduce_mean(y_pred))
 
     def train_step(self, data):
-        """Keras' step, after which all replicas of a `tf.distribute` strategy are equal."""
+        """Keras' step; afterwards all replicas of a `tf.distribute` strategy are equal."""
         logs = super().train_step(data)
         average_moving_moments(self)
         return logs
@@ -299,7 +299,7 @@ class LikelihoodModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "image_shape": list(self.image_shape), "seed": self.seed}
-        # Files of float32 models are read by earlier versions, too.
+        # Earlier versions can read files of float32 models, too.
         return config if self.precision == "float32" else {**config, "precision": self.precision}
 
     def _checked(self, images: Any) -> tf.Tensor:
@@ -326,7 +326,7 @@ class LikelihoodModel(keras.Model):
 
 
 class StopWhenDiverged(keras.callbacks.Callback):
-    """Raises as soon as the loss is NaN or infinite: Keras would go on and save worthless weights."""
+    """Raises as soon as the loss is NaN or infinite: Keras would continue and save useless weights."""
 
     def on_train_batch_end(self, batch, logs=None):
         loss = (logs or {}).get("loss", 0.0)
@@ -334,5 +334,5 @@ class StopWhenDiverged(keras.callbacks.Callback):
             step = int(self.model.optimizer.iterations.numpy())
             raise TrainingDivergedError(
                 f"the loss became {loss} at step {step}: lower the learning rate, "
-                "clip gradients (the default optimiser does), or look at the images"
+                "clip gradients (the default optimiser does), or check the images"
             )

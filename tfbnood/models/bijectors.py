@@ -1,8 +1,8 @@
 """The pieces of a RealNVP as TFP bijectors: `forward` generates (latent → image), `inverse` encodes (image → latent).
 
 TFP asks a bijector for its value and its log-determinant separately, which runs every conditioner network twice.
-Each bijector here has one primitive for either direction that gives both in a single pass,
-`forward_and_log_det` and `inverse_and_log_det`; TFP's methods stand on top of them. `training` reaches every
+Each bijector here has one primitive per direction that computes both in a single pass, `forward_and_log_det` and
+`inverse_and_log_det`; TFP's methods build on them. `training` reaches every
 conditioner as an explicit argument: `tfb.Chain` would drop it silently.
 
 Events are images, `[height, width, channels]`; log-determinants have the batch shape `[n]`.
@@ -63,9 +63,9 @@ class SinglePassBijector(tfb.Bijector):
 
 
 class Composition(SinglePassBijector):
-    """The bijectors one after another, as `tfb.Chain`: the last one is applied first in `forward`.
+    """Composes bijectors like `tfb.Chain`: `forward` applies the last one first.
 
-    Read as a list from image to latent: `inverse` goes through it from left to right.
+    Read as a list from image to latent: `inverse` applies it from left to right.
     """
 
     def __init__(self, bijectors: Sequence[SinglePassBijector], name: str = "composition"):
@@ -108,7 +108,7 @@ class Composition(SinglePassBijector):
 
 
 class Inverted(SinglePassBijector):
-    """A bijector the other way round.
+    """A bijector in the opposite direction.
 
     Args:
         inner: the bijector whose `inverse` becomes `forward`.
@@ -138,7 +138,7 @@ class Inverted(SinglePassBijector):
 
 
 class PixelLogit(SinglePassBijector):
-    """Pixels in [0, 256) as logits: `logit(½ + constraint · (x/256 − ½))`, kept away from infinity by the constraint.
+    """Pixels in [0, 256) as logits: `logit(½ + constraint · (x/256 − ½))`; the constraint keeps them finite.
 
     Args:
         constraint: the share of (0, 1) that pixels span. Defaults to 0.9 (Dinh et al. 2017).
@@ -170,7 +170,7 @@ class Squeeze(SinglePassBijector):
     checkerboard in the image.
     """
 
-    # Positions in a 2×2 block, row-major, in the order in which they become channels; it is its own inverse.
+    # Positions in a 2×2 block, row-major, in the order of the channels; the order is its own inverse.
     _DIAGONALS_FIRST = (0, 3, 2, 1)
 
     def __init__(self, name: str = "squeeze"):
@@ -207,13 +207,13 @@ class Squeeze(SinglePassBijector):
 
 
 class CheckerboardCoupling(SinglePassBijector):
-    """Affine coupling: the pixels of one colour of a checkerboard set scale and shift of the others.
+    """Affine coupling: the pixels of one colour of a checkerboard determine scale and shift of the others.
 
     `inverse`: `z = x · exp(s) + t` on the transformed pixels, with `(s, t) = conditioner(kept pixels)`.
 
     Args:
-        conditioner: `conditioner(images, training=…)` → `(log_scale, shift)`, both of the images' shape. It is
-            given the images with the transformed pixels set to 0.
+        conditioner: `conditioner(images, training=…)` → `(log_scale, shift)`, both of the images' shape. It receives
+            the images with the transformed pixels set to 0.
         parity: 0 keeps the pixels whose row + column is even, 1 the others.
     """
 
@@ -239,7 +239,7 @@ class CheckerboardCoupling(SinglePassBijector):
 
 
 class ChannelCoupling(SinglePassBijector):
-    """Affine coupling: one half of the channels sets scale and shift of the other half.
+    """Affine coupling: one half of the channels determines scale and shift of the other half.
 
     Args:
         conditioner: `conditioner(half, training=…)` → `(log_scale, shift)`, both of the shape of half the channels.

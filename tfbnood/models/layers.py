@@ -1,4 +1,4 @@
-"""Building blocks shared by the models. Each takes `training` explicitly and hands it to its batch normalisation."""
+"""Building blocks shared by the models. Each takes `training` explicitly and passes it to its batch normalisation."""
 
 import keras
 import tensorflow as tf
@@ -14,16 +14,16 @@ class BatchNormalization(keras.layers.BatchNormalization):
     Variances are biased (1/n) in both, as in Keras; the paper's appendix writes 1/(n−1).
 
     Args:
-        momentum: of the moving moments. Defaults to 0.9, so that short trainings have usable ones.
-        epsilon: Defaults to 1e-5. Keras' own 1e-3 damps channels of low variance, which is the very effect
-            that tells out-of-distribution batches.
+        momentum: of the moving moments. Defaults to 0.9, so that they are usable after a short training.
+        epsilon: Defaults to 1e-5. Keras' own 1e-3 damps channels of low variance, the very effect that reveals
+            out-of-distribution batches.
     """
 
     def __init__(self, momentum: float = 0.9, epsilon: float = 1e-5, **kwargs):
         super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        """In training mode by TensorFlow's fused kernel, which Keras does not use; moments are float32 always."""
+        """In training mode uses TensorFlow's fused kernel, which Keras does not; moments are always float32."""
         fits = (
             len(inputs.shape) == 4
             and self.axis in (-1, 3)
@@ -46,7 +46,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             epsilon=self.epsilon,
             is_training=True,
         )
-        # The kernel normalises with the biased variance and returns the other one.
+        # The kernel normalises with the biased variance and returns the unbiased one.
         values = tf.cast(tf.reduce_prod(tf.shape(inputs)[:3]), tf.float32)
         variance = normal.batch_variance * (values - 1) / values
         for moving, own in (
@@ -61,7 +61,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 class WeightNormConv2D(keras.layers.Layer):
     """A same-padded convolution with weight normalisation (Salimans & Kingma 2016).
 
-    The kernel is `gain · direction / ‖direction‖`, the norm taken for every output channel.
+    The kernel is `gain · direction / ‖direction‖`, with one norm per output channel.
 
     Args:
         filters: number of output channels.
@@ -108,7 +108,7 @@ class WeightNormConv2D(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        # The norm in float32 whatever the layer's precision: squares of small weights need its range of digits.
+        # The norm is float32 whatever the layer's precision: squares of small weights need its digits.
         kernel = self.gain * tf.math.l2_normalize(self.direction, axis=(0, 1, 2))
         kernel = tf.cast(kernel, inputs.dtype)
         outputs = tf.nn.conv2d(inputs, kernel, strides=1, padding="SAME")

@@ -23,7 +23,7 @@ HALF_BIN = 1 / 255  # the 256 grey levels are 2/255 apart in [−1, 1]
 
 
 class _Mixture(NamedTuple):
-    """Parameters taken apart: logits `[..., k]`; one tensor `[..., k]` for each channel or pair of channels."""
+    """Separated parameters: logits `[..., k]`; one tensor `[..., k]` for each channel or pair of channels."""
 
     logits: tf.Tensor
     means: list[tf.Tensor]
@@ -39,7 +39,7 @@ class _Mixture(NamedTuple):
 
 
 def parameter_count(channels: int, mixtures: int) -> int:
-    """Length of a pixel's parameter vector: 3 a component for grey, 10 for three channels."""
+    """Length of a pixel's parameter vector: 3 per component for grey, 10 for three channels."""
     return mixtures * (1 + 2 * channels + channels * (channels - 1) // 2)
 
 
@@ -52,7 +52,7 @@ def discretized_logistic_mixture_log_prob(pixels: tf.Tensor, parameters: tf.Tens
     """Log-probability in nats of discrete pixels.
 
     `log Σᵢ πᵢ Πc [σ((x_c + 1/255 − μ_ic) / s_ic) − σ((x_c − 1/255 − μ_ic) / s_ic)]` with x in [−1, 1]. The lowest level
-    takes the whole lower tail, the highest the upper one. The mean of a channel is linear in the channels before it:
+    gets the whole lower tail, the highest the upper one. The mean of a channel is linear in the channels before it:
     `μ_g + tanh(a)·x_r`, `μ_b + tanh(b)·x_r + tanh(c)·x_g`. Log-scales are clipped at −7 from below.
 
     Args:
@@ -92,7 +92,7 @@ def sample_discretized_logistic_mixture(
     """
     mixture = _take_apart(parameters, channels)
     component_seed, value_seed = tf.unstack(tf.random.split(seed, 2))
-    # The component by Gumbel's trick, as a one-hot mask that picks the parameters.
+    # The component by the Gumbel trick, as a one-hot mask that selects the parameters.
     gumbel = -tf.math.log(-tf.math.log(_open_uniform(tf.shape(mixture.logits), component_seed)))
     best = tf.argmax(mixture.logits / temperature + gumbel, axis=-1)
     chosen = tf.one_hot(best, mixture.logits.shape[-1])

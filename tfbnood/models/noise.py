@@ -1,7 +1,7 @@
-"""Where a forward pass takes its random numbers from.
+"""The random numbers of a forward pass.
 
-Every draw is stateless: a function of a seed and of a purpose, nothing else. So the same seed gives the same
-likelihoods, and a training run that is stopped and resumed sees the same noise as one that was not.
+Every draw is stateless: a function of a seed and a purpose only. So the same seed gives the same likelihoods, and a
+training run that is stopped and resumed sees the same noise as one that was not.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ class Noise:
 
     Attributes:
         seed: int32 tensor of shape [2].
-        fresh: True in a step of `fit`: every row has a draw of its own and dropout is on. False when scoring:
-            one draw is shared by all rows, so that a row's value depends neither on its position in the batch
-            nor on padding, and dropout is off.
+        fresh: True in a step of `fit`: every row has its own draw and dropout is on. False when scoring: all rows share
+            one draw, so that a row's value depends neither on its position in the batch nor on padding, and dropout is
+            off.
     """
 
     seed: tf.Tensor
@@ -51,6 +51,6 @@ def scoring_noise(seed: int | tf.Tensor) -> Noise:
 
 def training_noise(seed: int, step: tf.Tensor) -> Noise:
     """Noise for one step of `fit`: a function of the model's seed, the optimiser's step and the replica."""
-    # The second word keeps a training step apart from any scoring seed.
+    # The second word distinguishes a training step from any scoring seed.
     words = tf.stack([seed, 1 + tf.cast(step, tf.int32)])
     return Noise(seed=fold_in_replica(words), fresh=True)

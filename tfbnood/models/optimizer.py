@@ -1,4 +1,4 @@
-"""Adam in one operation per variable: Keras' own takes thirty, and half of the time to the first training step."""
+"""Adam in one operation per variable: Keras' own needs thirty, and half of the time to the first training step."""
 
 import keras
 import tensorflow as tf
@@ -10,7 +10,7 @@ __all__ = ["Adam"]
 
 @keras.saving.register_keras_serializable(package="tfbnood")
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam, its options, variables and formula, by TensorFlow's fused kernel.
+    """Keras' Adam with its options, variables and formula, computed by TensorFlow's fused kernel.
 
     Example:
         >>> import keras
@@ -22,7 +22,7 @@ class Adam(keras.optimizers.Adam):
 
     def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         step = tf.cast(self.iterations, tf.float32) + 1
-        # Once per step, and not once per variable.
+        # Once per step, not once per variable.
         self._powers = (tf.pow(self.beta_1, step), tf.pow(self.beta_2, step))
         try:
             super()._distributed_tf_update_step(distribution, grads_and_vars, learning_rate)
@@ -51,10 +51,10 @@ class Adam(keras.optimizers.Adam):
         )
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        return list(grads_and_vars)  # `_clip_gradients` has added them up.
+        return list(grads_and_vars)  # `_clip_gradients` has summed them.
 
     def _clip_gradients(self, grads):
-        # First the sum, then its norm: as one replica with all the images would.
+        # First the sum, then its norm, as one replica with all the images would do.
         grads = sum_over_replicas(grads)
         if not self.global_clipnorm:
             return super()._clip_gradients(grads)
@@ -62,5 +62,5 @@ class Adam(keras.optimizers.Adam):
 
 
 def _handle(variable):
-    """TensorFlow's resource behind a variable of Keras' or its own: optimisers meet both."""
+    """TensorFlow's resource behind a Keras or TensorFlow variable: optimisers get both."""
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle

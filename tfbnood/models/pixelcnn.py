@@ -1,8 +1,8 @@
 """PixelCNN++ (Salimans et al. 2017) with batch normalisation after every shifted convolution.
 
-Two streams run side by side: "above" knows the rows above a pixel, "left" these and the pixels to its left. Every
-convolution looks upwards by one row at most, so that a strip of rows needs one row of each layer from the strip
-above it, and nothing else: this makes sampling cheap.
+Two streams run side by side: "above" sees the rows above a pixel, "left" these and the pixels to its left. Every
+convolution looks up by at most one row, so that a strip of rows needs only one row of each layer from the strip
+above it: this makes sampling cheap.
 """
 
 import dataclasses
@@ -33,14 +33,14 @@ ABOVE_KERNEL, LEFT_KERNEL = (2, 3), (2, 2)
 
 @dataclasses.dataclass
 class _Context:
-    """What all layers share in one pass through the network.
+    """Shared by all layers in one pass through the network.
 
     Attributes:
         training: batch normalisation's choice of moments.
         noise: of dropout.
         rows_above: the last row that each layer saw of the strip above, in the order of use; None at the top of an
-            image, where zeros stand above.
-        last_rows: the same for the strip below, collected on the way.
+            image, with zeros above.
+        last_rows: the same for the strip below, collected during the pass.
     """
 
     training: bool
@@ -66,8 +66,8 @@ class PixelCNN(LikelihoodModel):
     Args:
         image_shape: `(height, width, channels)`; sides divisible by 4.
         filters: channels of both streams.
-        blocks: gated residual blocks of a stage; stages on the way up have one more but the first.
-        mixtures: logistics a pixel. Defaults to 10.
+        blocks: gated residual blocks per stage; stages on the way up, except the first, have one more.
+        mixtures: logistics per pixel. Defaults to 10.
         dropout: share of whole channels dropped in each block, in steps of `fit` only. Defaults to 0.5.
         seed: of the initial weights and of dropout.
 
@@ -118,17 +118,17 @@ class PixelCNN(LikelihoodModel):
         self.above_input = convolution(ABOVE_KERNEL)
         self.row_input = convolution((1, 3))
         self.left_input = convolution((2, 1))
-        # Flat lists, above and left in turn: Keras does not save layers in lists of lists.
+        # Flat lists, alternating above and left: Keras does not save layers in lists of lists.
         self.down_blocks = gated_blocks((False, True), RESOLUTIONS * blocks)
         self.shrink = both_streams(stride=2) + both_streams(stride=2)
         self.up_blocks = gated_blocks((True, True), RESOLUTIONS * (blocks + 1) - 1)
         self.grow = both_streams(transposed=True) + both_streams(transposed=True)
-        self.parameter_head = _pointwise(parameter_count(self.image_shape[2], mixtures), seeds)
+        self.parameter_head = _make_pointwise(parameter_count(self.image_shape[2], mixtures), seeds)
         self._draw_pixel = tf.function(self._fill_in, autograph=False, reduce_retracing=True)
         self.build()
 
     def _takes_precision(self, layer: keras.layers.Layer) -> bool:
-        # Convolutions alone: a CPU takes three times as long for ELUs and sigmoids of bfloat16 numbers.
+        # Convolutions only: ELUs and sigmoids of bfloat16 numbers take a CPU three times as long.
         return isinstance(layer, ShiftedConv2D | keras.layers.Dense)
 
     def _log_prob(self, images: tf.Tensor, training: bool, noise: Noise) -> tf.Tensor:
@@ -140,7 +140,7 @@ class PixelCNN(LikelihoodModel):
         """Parameters of every pixel's mixture, `[n, height, width, parameters]`."""
         down, shrink = iter(self.down_blocks), iter(self.shrink)
         up, grow = iter(self.up_blocks), iter(self.grow)
-        # The channel of ones tells an image's black from the zeros around it.
+        # The channel of ones distinguishes an image's black from the zeros around it.
         inputs = tf.concat((scale_pixels(images), tf.ones_like(images[..., :1])), axis=-1)
         above = _shift_down(self.above_input(inputs, context=context), context)
         left = _shift_down(self.row_input(inputs, context=context), context)
@@ -167,19 +167,19 @@ class PixelCNN(LikelihoodModel):
     def _sample(self, count: int, temperature: float, seed: tuple[int, int]) -> tf.Tensor:
         height, width, channels = self.image_shape
         black = tf.zeros((count, STRIP, width, channels))
-        # A pass for the shapes only: zeros stand above the first strip.
+        # A pass for the shapes only: there are zeros above the first strip.
         shapes = _Context(False, scoring_noise(0))
         self._parameters(black, shapes)
         rows_above = [tf.zeros_like(row) for row in shapes.last_rows]
         strips = []
         for top in range(0, height, STRIP):
             strip = black
-            # One step more than pixels: it draws nothing and sees the whole strip, whose last rows it hands on.
+            # One step more than pixels: it draws nothing, sees the whole strip and passes on its last rows.
             for pixel in range(STRIP * width + 1):
                 strip, last_rows = self._draw_pixel(
                     strip,
                     rows_above,
-                    # Tensors: a number would be a new graph for every value.
+                    # Tensors: a Python number would trace a new graph for every value.
                     pixel=tf.constant(pixel),
                     temperature=tf.constant(temperature, tf.float32),
                     seed=tf.random.experimental.stateless_fold_in(seed, top),
@@ -222,8 +222,8 @@ class GatedBlock(keras.layers.Layer):
         kernel: (2, 3) for the stream above, (2, 2) for the stream to the left.
         skip: whether a second input comes with each call.
         dropout: share of the channels dropped in a step of `fit`.
-        index: tells this block's dropout from that of the others.
-        seeds: of the initial weights, one is taken for each layer.
+        index: distinguishes this block's dropout from that of the others.
+        seeds: of the initial weights, one per layer.
     """
 
     def __init__(self, filters, kernel, skip, dropout, index, seeds):
@@ -231,7 +231,7 @@ class GatedBlock(keras.layers.Layer):
         self.dropout = dropout
         self.index = index
         self.first_conv = ShiftedConv2D(filters, kernel, seed=next(seeds))
-        self.skip_weights = _pointwise(filters, seeds) if skip else None
+        self.skip_weights = _make_pointwise(filters, seeds) if skip else None
         self.second_conv = ShiftedConv2D(2 * filters, kernel, seed=next(seeds))
 
     def call(self, inputs, context, skip=None):
@@ -254,7 +254,7 @@ class GatedBlock(keras.layers.Layer):
 class ShiftedConv2D(keras.layers.Layer):
     """A convolution that looks up but never down, then batch normalisation.
 
-    The kernel ends at the pixel's own row. A kernel of odd width is centred on the pixel's column (only sound in the
+    The kernel ends at the pixel's own row. A kernel of odd width is centred on the pixel's column (only valid in the
     stream above), one of even width ends there.
 
     Args:
@@ -292,7 +292,7 @@ class ShiftedConv2D(keras.layers.Layer):
         row = context.row_above(inputs) if top else None
         if row is not None:
             inputs, top = tf.concat((row, inputs), axis=1), 0
-        # Padding inside `tf.nn.conv2d` makes its gradients half as slow again on a CPU.
+        # Padding inside `tf.nn.conv2d` makes its gradients 1.5 times as slow on a CPU.
         padded = tf.pad(inputs, ((0, 0), (top, 0), (left, right), (0, 0)))
         return tf.nn.conv2d(padded, self.kernel, strides=self.stride, padding="VALID")
 
@@ -301,11 +301,11 @@ class ShiftedConv2D(keras.layers.Layer):
         kernel_height, kernel_width = self.kernel_size
         shape = (count, 2 * height + kernel_height - 2, 2 * width + kernel_width - 2, self.filters)
         outputs = tf.nn.conv2d_transpose(inputs, self.kernel, shape, strides=2, padding="VALID")
-        # A kernel of width 3 hangs over by one column on the left.
+        # A kernel of width 3 extends one column beyond the left edge.
         return outputs[:, :, kernel_width - 2 :]
 
 
-def _pointwise(outputs: int, seeds: Iterator[int]) -> keras.layers.Dense:
+def _make_pointwise(outputs: int, seeds: Iterator[int]) -> keras.layers.Dense:
     """A 1×1 convolution, without batch normalisation."""
     return keras.layers.Dense(
         outputs, kernel_initializer=keras.initializers.GlorotUniform(seed=next(seeds))

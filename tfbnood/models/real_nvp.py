@@ -1,6 +1,6 @@
 """RealNVP (Dinh et al. 2017) with batch normalisation inside the coupling networks only.
 
-Batch normalisation between couplings would not be a density in training mode, so there is none.
+Batch normalisation between couplings would not give a density in training mode, so there is none.
 """
 
 import itertools
@@ -43,7 +43,7 @@ class RealNVP(LikelihoodModel):
 
     Args:
         image_shape: `(height, width, channels)`; sides divisible by `2^(scales − 1)`.
-        channels: of the coupling networks at the first scale; doubled at each further one.
+        channels: of the coupling networks at the first scale; doubled at each further scale.
         blocks: residual blocks of a coupling network.
         scales: Defaults to 2, the paper's "downscale once".
         seed: of the initial weights and of the noise in `fit`.
@@ -78,7 +78,7 @@ class RealNVP(LikelihoodModel):
         self.channels = channels
         self.blocks = blocks
         self.scales = scales
-        # Keras sees layers in a list of the model's, not those inside bijectors.
+        # Keras finds layers in a list of the model, but not those inside bijectors.
         self.networks: list[CouplingNetwork] = []
         seeds = itertools.count(100_003 * seed)
         flow = self._scale(self.image_shape[2], channels, scales, seeds)
@@ -110,11 +110,11 @@ class RealNVP(LikelihoodModel):
         return [*checkerboards, Squeeze(), *by_channel, PartialBijector(rest), Inverted(Squeeze())]
 
     def encode(self, images: Any, *, batch_size: int = 64, seed: int = 0) -> np.ndarray:
-        """Latents in evaluation mode, float32, shaped as the images; near N(0, I) where the model fits.
+        """Latents in evaluation mode, float32, shaped like the images; close to N(0, I) if the model fits.
 
         Args:
             images: `[n, height, width, channels]` in 0–255.
-            batch_size: images in a pass. Defaults to 64.
+            batch_size: images per pass. Defaults to 64.
             seed: of the dequantisation noise, one draw for all images.
         """
         return map_batches(
@@ -149,7 +149,7 @@ class RealNVP(LikelihoodModel):
 
 
 class CouplingNetwork(keras.layers.Layer):
-    """The residual network that sets a coupling's log-scale and shift.
+    """The residual network that computes a coupling's log-scale and shift.
 
     Batch normalisation of the input, `[x, −x]`, ReLU, 3×3 convolution, residual blocks whose 1×1 skip outputs are
     summed, batch normalisation, ReLU, 1×1 convolution. The log-scale is `rescale · tanh(·)`, with a learned
@@ -159,7 +159,7 @@ class CouplingNetwork(keras.layers.Layer):
         outputs: channels of log-scale and of shift.
         channels: of the hidden layers.
         blocks: residual blocks.
-        seeds: of the initial weights, one is taken for each convolution.
+        seeds: of the initial weights, one per convolution.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "model_class"]
 
-# By name: module and class. A class itself may be a value too.
+# By name: module and class. A value may also be a class itself.
 MODELS: dict[str, Any] = {
     "realnvp": "tfbnood.models.real_nvp:RealNVP",
     "vae": "tfbnood.models.vae:VAE",

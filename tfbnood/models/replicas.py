@@ -1,8 +1,8 @@
-"""What the replicas of a `tf.distribute` strategy share in a training step; no effect with one replica.
+"""What the replicas of a `tf.distribute` strategy share in a training step; has no effect with one replica.
 
-Each replica has its part of the images, its own noise and, unless asked otherwise, its own moments of the batch. They
-share gradients, weights, and the moving moments, which are averaged after every step: so all replicas end a step equal,
-and the state of a training is still a function of the step alone.
+Each replica has its part of the images, its own noise and, by default, its own moments of the batch. They share
+gradients, weights, and the moving moments, which are averaged after every step: so all replicas end a step equal, and
+the state of the training is still a function of only the step.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ __all__ = [
 
 
 def share_of_loss(loss: tf.Tensor) -> tf.Tensor:
-    """A replica's part of the mean over all images: optimisers add the gradients of the replicas up."""
+    """A replica's part of the mean over all images: optimisers sum the gradients of the replicas."""
     count = tf.distribute.get_strategy().num_replicas_in_sync
     return loss if count == 1 else loss / count
 
 
 def fold_in_replica(seed: tf.Tensor) -> tf.Tensor:
-    """Another seed in every replica but the first: else all would draw the same noise."""
+    """A different seed in every replica but the first: else all would draw the same noise."""
     context = _context()
     if context is None:
         return seed
@@ -37,7 +37,7 @@ def fold_in_replica(seed: tf.Tensor) -> tf.Tensor:
 
 
 def sum_over_replicas(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The tensors, added up over the replicas."""
+    """The tensors, summed over the replicas."""
     context = _context()
     if context is None or not tensors:
         return list(tensors)
@@ -45,19 +45,19 @@ def sum_over_replicas(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def average_moving_moments(model: keras.Model) -> None:
-    """Gives all replicas the mean of their moving moments, of layers with moments of their own."""
+    """Sets the moving moments of all replicas to their mean, in layers with separate moments."""
     context = _context()
     if context is None:
         return
     moving = [
         variable
-        for layer in _normalizations(model)
+        for layer in _find_normalizations(model)
         if layer.trainable and not layer.synchronized
         for variable in (layer.moving_mean, layer.moving_variance)
     ]
     if not moving:
         return
-    # All of them at once: one exchange, whatever the number of layers.
+    # All at once: one exchange, whatever the number of layers.
     means = context.all_reduce(
         tf.distribute.ReduceOp.MEAN, [tf.identity(variable) for variable in moving]
     )
@@ -66,18 +66,18 @@ def average_moving_moments(model: keras.Model) -> None:
 
 
 def synchronize_moments(model: keras.Model) -> None:
-    """Normalises with the moments of all replicas' images from now on, instead of each replica's own."""
-    for layer in _normalizations(model):
+    """Switches to the moments of all replicas' images, instead of each replica's own."""
+    for layer in _find_normalizations(model):
         layer.synchronized = True
 
 
 def _context() -> Any:
-    """The replica that is being traced, where there are several."""
+    """The replica that is being traced, if there are several."""
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return None
     return tf.distribute.get_replica_context()
 
 
-def _normalizations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
+def _find_normalizations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
     layers = model._flatten_layers()
     return [one for one in layers if isinstance(one, keras.layers.BatchNormalization)]

@@ -38,15 +38,15 @@ class VAE(LikelihoodModel):
     `z = μ(x) + σ(x)·ε`, and `p(x | z)` a 256-way categorical for every pixel and channel. With
     `importance_samples` above 1, scoring uses the tighter bound of `importance_weighted_log_prob`;
     `fit` always maximises the ELBO. A sample of temperature T has `z ~ N(0, T²I)`; its pixels are
-    then drawn from the categorical as it is: temperature scales the latents only.
+    then drawn from the unchanged categorical: temperature scales only the latents.
 
     Batch normalisation and a ReLU come before every convolution, with three exceptions: the image
-    is normalised but not rectified, z is neither, and the generator's last two have the ReLU alone.
+    is normalised but not rectified, z is neither, and the generator's last two have only the ReLU.
 
     Args:
         image_shape: `(height, width, channels)`; sides divisible by 4.
-        channels: of the layers at full size; doubled at a quarter of it. Defaults to 32, the
-            paper's for grey images; for colour it has 96.
+        channels: of the layers at full size; doubled at a quarter of it. Defaults to 32, as in the
+            paper for grey images; for colour the paper has 96.
         latents: length of z. Defaults to 64.
         bottleneck: outputs of the last convolution of the inference network. Defaults to 256.
         head: channels of the generator's last hidden layer. Defaults to 256.
@@ -81,11 +81,11 @@ class VAE(LikelihoodModel):
         self.latents = latents
         self.bottleneck = bottleneck
         self.head = head
-        self.importance_samples = _checked_samples(importance_samples, "importance_samples")
+        self.importance_samples = _check_samples(importance_samples, "importance_samples")
         seeds = itertools.count(100_003 * seed)
         shape = self.image_shape
-        self.inference = _inference_network(shape, channels, bottleneck, latents, seeds)
-        self.generator = _generator_network(shape, channels, head, latents, seeds)
+        self.inference = _make_inference_network(shape, channels, bottleneck, latents, seeds)
+        self.generator = _make_generator_network(shape, channels, head, latents, seeds)
         self.prior = tfd.Normal(0.0, 1.0)
         self._reconstruct_batch = tf.function(self._reconstruct_batch_eagerly, autograph=False)
         self.build()
@@ -103,11 +103,11 @@ class VAE(LikelihoodModel):
     def importance_weighted_log_prob(
         self, images: Any, samples: int, training: bool = False, *, seed: int | tf.Tensor = 0
     ) -> tf.Tensor:
-        """The importance-weighted bound of the log-likelihood in nats, `[n]`.
+        """The importance-weighted bound on the log-likelihood in nats, `[n]`.
 
         `log 1/K · Σₖ p(x, zₖ) / q(zₖ | x)` with `zₖ ~ q(z | x)`: in expectation between the
-        ELBO and `log p(x)`, rising with K. The draws are made one after another, so memory does
-        not grow with K.
+        ELBO and `log p(x)`, rising with K. The draws are made one by one, so memory does not grow
+        with K.
 
         Args:
             images: `[n, height, width, channels]` in 0–255, one batch.
@@ -123,7 +123,7 @@ class VAE(LikelihoodModel):
         Reference: Importance Weighted Autoencoders, arXiv:1509.00519.
         """
         images = self._checked(images)
-        samples = _checked_samples(samples, "samples")
+        samples = _check_samples(samples, "samples")
         with keras.StatelessScope():
             posterior = self._posterior(images, training)
             return self._importance_weighted(
@@ -131,13 +131,13 @@ class VAE(LikelihoodModel):
             )
 
     def reconstruct(self, images: Any, *, batch_size: int = 64) -> np.ndarray:
-        """Expected pixel values in 0–255 at the posterior's mean, float32, shaped as the images.
+        """Expected pixel values in 0–255 at the posterior's mean, float32, shaped like the images.
 
         `Σᵥ v · p(v | z = μ(x))` for every pixel and channel, in evaluation mode and constant memory.
 
         Args:
             images: `[n, height, width, channels]` in 0–255.
-            batch_size: images in a pass. Defaults to 64.
+            batch_size: images per pass. Defaults to 64.
 
         Example:
             >>> model = VAE(image_shape=(8, 8, 1), channels=8, latents=4, bottleneck=16, head=16)
@@ -179,7 +179,7 @@ class VAE(LikelihoodModel):
 
     def _log_likelihood(self, images: tf.Tensor, latents: tf.Tensor, training: bool) -> tf.Tensor:
         """`log p(x | z)`, `[n]`."""
-        # Memory peaks here: a Categorical would hold a normalised copy of the logits, 256 a pixel.
+        # Memory peaks here: a Categorical would hold a normalised copy of the logits, 256 per pixel.
         surprise = tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.cast(images, tf.int32), logits=self._logits(latents, training)
         )
@@ -209,13 +209,13 @@ class VAE(LikelihoodModel):
         }
 
 
-def _checked_samples(samples: int, name: str) -> int:
+def _check_samples(samples: int, name: str) -> int:
     if samples < 1:
         raise DataError(f"{name} must be at least 1. Received: {name}={samples}")
     return samples
 
 
-def _inference_network(
+def _make_inference_network(
     image_shape: Shape, channels: int, bottleneck: int, latents: int, seeds: Iterator[int]
 ) -> keras.Sequential:
     """From an image in [−1, 1] to the mean and raw log-variance of q(z | x), `[n, 2·latents]`."""
@@ -223,13 +223,13 @@ def _inference_network(
     return keras.Sequential(
         [
             keras.Input(image_shape),
-            # The image is no activation: a ReLU would hide its darker half.
-            *_stage(channels, seeds, rectify=False),
-            *_stage(channels, seeds, strides=2),
-            *_stage(channels, seeds),
-            *_stage(2 * channels, seeds, strides=2),
-            *_stage(2 * channels, seeds),
-            *_stage(bottleneck, seeds, kernel_size=(height // 4, width // 4), padding="valid"),
+            # The image is not an activation: a ReLU would hide its darker half.
+            *_make_stage(channels, seeds, rectify=False),
+            *_make_stage(channels, seeds, strides=2),
+            *_make_stage(channels, seeds),
+            *_make_stage(2 * channels, seeds, strides=2),
+            *_make_stage(2 * channels, seeds),
+            *_make_stage(bottleneck, seeds, kernel_size=(height // 4, width // 4), padding="valid"),
             keras.layers.ReLU(),
             keras.layers.Flatten(),
             keras.layers.Dense(2 * latents, kernel_initializer=_initializer(seeds)),
@@ -238,7 +238,7 @@ def _inference_network(
     )
 
 
-def _generator_network(
+def _make_generator_network(
     image_shape: Shape, channels: int, head: int, latents: int, seeds: Iterator[int]
 ) -> keras.Sequential:
     """From z to 256 logits for every pixel and channel, `[n, height, width, channels·256]`."""
@@ -249,14 +249,14 @@ def _generator_network(
         [
             keras.Input((latents,)),
             # Row 1, a transposed convolution of a 1×1 map. Without batch normalisation: scored rows
-            # share one draw of ε, and normalising z itself would subtract that very draw.
+            # share one draw of ε, and normalising z would subtract that very draw.
             keras.layers.Dense(math.prod(coarse), kernel_initializer=_initializer(seeds)),
             keras.layers.Reshape(coarse),
-            *_stage(2 * channels, seeds, layer=transposed, strides=2),
-            *_stage(2 * channels, seeds),
-            *_stage(channels, seeds, layer=transposed, strides=2),
-            *_stage(channels, seeds),
-            *_stage(channels, seeds),
+            *_make_stage(2 * channels, seeds, layer=transposed, strides=2),
+            *_make_stage(2 * channels, seeds),
+            *_make_stage(channels, seeds, layer=transposed, strides=2),
+            *_make_stage(channels, seeds),
+            *_make_stage(channels, seeds),
             keras.layers.ReLU(),
             keras.layers.Conv2D(head, 5, padding="same", kernel_initializer=_initializer(seeds)),
             keras.layers.ReLU(),
@@ -266,7 +266,7 @@ def _generator_network(
     )
 
 
-def _stage(
+def _make_stage(
     filters: int,
     seeds: Iterator[int],
     *,
@@ -284,5 +284,5 @@ def _stage(
 
 
 def _initializer(seeds: Iterator[int]) -> keras.initializers.Initializer:
-    # He keeps the signal's size through ReLUs: in evaluation mode nothing else does so at first.
+    # He's initialisation keeps the signal's size through ReLUs: in evaluation mode nothing else does at first.
     return keras.initializers.HeNormal(seed=next(seeds))

@@ -1,6 +1,6 @@
 """Out-of-distribution statistics, by name.
 
-What needs NumPy or TensorFlow is loaded on first use: the shell asks for names without them.
+Modules that need NumPy or TensorFlow are loaded on first use: the command line lists names without them.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What every out-of-distribution statistic is."""
+"""The base classes of out-of-distribution statistics."""
 
 import abc
 import functools
@@ -24,7 +24,7 @@ __all__ = ["EvidenceStatistic", "Statistic", "scorer_of"]
 
 Assign = Callable[["EvidenceStatistic", Evidence], tf.Tensor]
 
-# How an error says what a model lacks.
+# What a model lacks, in the words of an error.
 _WANTED: dict[type, str] = {
     Likelihood: "have a method log_prob(images, training=…)",
     FeatureExtractor: "be a Keras network",
@@ -34,15 +34,15 @@ _WANTED: dict[type, str] = {
 class Statistic(abc.ABC):
     """A score for images: **higher means more out-of-distribution**.
 
-    Subclasses set `name` and `scope` and implement `_fit` and `_score`; constructor arguments are kept as
-    attributes of the same name. What `_fit` learns ends in `_`; arrays and numbers among it are saved with a
-    detector, anything else is made again by `_restore`.
+    Subclasses set `name` and `scope` and implement `_fit` and `_score`; constructor arguments are stored in attributes
+    of the same name. Attributes that `_fit` learns end in `_`; arrays and numbers among them are saved with a detector,
+    and `_restore` makes the others again.
 
     Attributes:
-        name: what it is called in `Detector(statistic=…)`.
-        scope: "image" when an image's score depends on that image alone, "batch" when also on its companions.
+        name: its name in `Detector(statistic=…)`.
+        scope: "image" if an image's score depends only on that image, "batch" if also on its companions.
         needs_model: False for statistics of the pixels alone.
-        takes: protocols of the models that it can use, one of which a model must have.
+        takes: protocols, one of which a model must have.
         image_shape_: shape of the images it was fitted to.
 
     Example:
@@ -88,7 +88,7 @@ class Statistic(abc.ABC):
                 f"call fit() with a model and reference images before {self.name}.score()"
             )
         images = as_images(images, self.image_shape_)
-        with showing(progress), np.errstate(invalid="ignore"):  # Said below, in a sentence.
+        with showing(progress), np.errstate(invalid="ignore"):  # Reported below.
             return self.checked(self._score(images))
 
     def checked(self, scores: Any) -> np.ndarray:
@@ -110,22 +110,22 @@ class Statistic(abc.ABC):
         """Scores checked uint8 images, `[n]`."""
 
     def _check_model(self, model: Any) -> None:
-        """Refuses a model that the statistic cannot use; one that it would only ignore is refused as well."""
+        """Refuses a model that the statistic cannot use or would ignore."""
         takes = self.takes if self.needs_model else (Likelihood, FeatureExtractor)
         if isinstance(model, takes) or (model is None and not self.needs_model):
             return
         wanted = " or ".join(_WANTED[protocol] for protocol in takes)
         cure = "give None to score by pixels alone"
         if isinstance(model, FeatureExtractor):
-            cure = "a network has features, bn_moments, bn_shift, bn_local and auto instead"
+            cure = "for a network use features, bn_moments, bn_shift, bn_local or auto"
         elif self.needs_model:
-            cure = "statistics of pixels, such as pixel_pca, take None instead"
+            cure = "without a model use statistics of pixels, such as pixel_pca"
         raise StatisticError(
             f"model must {wanted} for {self.name}; {cure}. Received: {type(model).__name__}"
         )
 
-    def _restore(self, model: Any) -> None:  # noqa: B027 (most have nothing to make again)
-        """Makes again, after loading, what is neither an array nor a number."""
+    def _restore(self, model: Any) -> None:  # noqa: B027 (most have nothing to restore)
+        """Restores after loading what is neither an array nor a number."""
 
     def __repr__(self) -> str:
         shape = getattr(self, "image_shape_", None)
@@ -144,11 +144,12 @@ class Statistic(abc.ABC):
         return card(self.name, {**facts, **{k: repr(v) for k, v in self._settings().items()}})
 
     def _settings(self, *, changed: bool = False) -> dict[str, Any]:
-        """The constructor's arguments, or those that are not the defaults, as far as they are kept."""
+        """The constructor's arguments, or those that differ from the defaults, as far as they are stored."""
         return {
             key: getattr(self, key)
             for key, parameter in inspect.signature(type(self)).parameters.items()
-            if hasattr(self, key) and not (changed and _same(getattr(self, key), parameter.default))
+            if hasattr(self, key)
+            and not (changed and _are_equal(getattr(self, key), parameter.default))
         }
 
     def get_config(self) -> dict[str, Any]:
@@ -165,18 +166,18 @@ class Statistic(abc.ABC):
         }
 
     def _fitted_names(self) -> tuple[str, ...] | None:
-        """What `get_state` gives beside `image_shape_`; None where a statistic does not say."""
+        """The keys of `get_state` besides `image_shape_`; None if a statistic does not declare them."""
         return None
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
-        """Brings back what `get_state` gave, all of it and nothing else."""
+        """Restores what `get_state` returned, all of it and nothing else."""
         if (names := self._fitted_names()) is not None:
             if unknown := state.keys() - {*names, "image_shape_"}:
                 raise StatisticError(f"{self.name} has no {min(unknown)[:80]!r}")
             if missing := set(names) - state.keys():
                 raise StatisticError(f"{self.name} lacks {min(missing)!r}")
         for key, value in state.items():
-            # Names come from a file: none may replace a method, a setting or a part of the object itself.
+            # Names come from a file; none may replace a method, a setting or a part of the object itself.
             if not key.endswith("_") or key.startswith("_") or hasattr(type(self), key):
                 raise StatisticError(f"{self.name} has no {key[:80]!r}")
             setattr(self, key, value)
@@ -186,7 +187,7 @@ class Statistic(abc.ABC):
         self._restore(model)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _are_equal(one: Any, other: Any) -> bool:
     """Whether two settings are equal; arrays are not compared."""
     return one is other or (type(one) is type(other) and repr(one) == repr(other))
 
@@ -195,10 +196,10 @@ class EvidenceStatistic(Statistic):
     """A statistic of single images in TensorFlow operations. Subclasses set `need` and implement `tensor_score`.
 
     Attributes:
-        need: what it takes of an `Evidence`.
-        one_sided: what its score counts when `ensemble` adds up members of which only high values mean
+        need: what it uses of an `Evidence`.
+        one_sided: the weight of its score when `ensemble` sums the members for which only high values mean
             out-of-distribution; 0 for others: a likelihood, or a distance of pixels, is as often too low as too high.
-        large: names of fitted arrays that are large; read with `_large`, they go into an export once, however many
+        large: names of large fitted arrays; read with `_large`, they are stored in an export once, however many
             signatures read them.
     """
 
@@ -213,7 +214,7 @@ class EvidenceStatistic(Statistic):
         return [self._variable(name) for name in self.large]
 
     def prepare(self) -> None:
-        """Makes the variables before a function that reads them is traced: one that makes them is traced twice."""
+        """Makes the variables before tracing functions that read them: a function that makes them is traced twice."""
         _ = self.variables
 
     def _large(self, name: str) -> tf.Tensor:
@@ -223,31 +224,31 @@ class EvidenceStatistic(Statistic):
     def _variable(self, name: str) -> tf.Variable:
         with self._lock:  # A variable that another thread's graph reads must not be replaced.
             if name not in self._variables:
-                with tf.init_scope():  # Also when first read while a graph is traced.
+                with tf.init_scope():  # Even if first read while a graph is traced.
                     self._variables[name] = tf.Variable(getattr(self, name), trainable=False)
             return self._variables[name]
 
     @abc.abstractmethod
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        """Scores a batch, float32 `[n]`; every row on its own."""
+        """Scores a batch, float32 `[n]`; rows are independent."""
 
     def tensor_columns(self, evidence: Evidence) -> tf.Tensor:
-        """What `ensemble` takes of it, `[n, k]`: the score, and further values where it has more to tell."""
+        """What `ensemble` uses of it, `[n, k]`: the score, and further values if it has any."""
         return self.tensor_score(evidence)[:, None]
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
 
     def _restore(self, model: Any) -> None:
-        # As it is now: what is fitted and calibrated to these weights is not asked with others. Held here, since
-        # compiled functions know it only for as long as somebody does.
+        # The current weights: what is fitted and calibrated to them is not used with others. Held here, since compiled
+        # functions only keep weak references.
         self._model = freeze(model)
         self._variables: dict[str, tf.Variable] = {}
         self._scorers: dict[tuple[bool, Assign | None], Scorer] = {}
         self._lock = threading.RLock()
 
     def check_unchanged(self) -> None:
-        """Refuses to go with a model that was trained on since the fit: scores are those of the old weights."""
+        """Refuses a model that was trained further since the fit: scores would be those of the old weights."""
         if isinstance(self._model, FrozenModel) and not self._model.is_current:
             raise StatisticError(
                 "the model must be as it was when the detector was fitted: make a new Detector with it. "
@@ -255,13 +256,13 @@ class EvidenceStatistic(Statistic):
             )
 
     def scorer(self, *, likelihood: bool = False, assign: Assign | None = None) -> Scorer:
-        """The compiled function behind the scores, the same one whoever asks.
+        """The compiled function behind the scores, shared by all callers.
 
         Args:
-            likelihood: also say log p and bits per dimension; the model must have `log_prob`.
-            assign: also say the cluster of every image, in the same pass: statistic and evidence → int32 `[n]`.
+            likelihood: also return log p and bits per dimension; the model must have `log_prob`.
+            assign: also return the cluster of every image, in the same pass: statistic and evidence → int32 `[n]`.
         """
-        likelihood = likelihood and self.need == "pixels"  # Those that need more say it anyway.
+        likelihood = likelihood and self.need == "pixels"  # Those that need more return it anyway.
         with self._lock:
             key = (likelihood, assign)
             if key not in self._scorers:

@@ -14,10 +14,10 @@ __all__ = ["BnDelta"]
 
 
 class BnDelta(BatchNormStatistic):
-    """The paper's Δ: how much an image's likelihood moves as its batch fills with its own kind.
+    """The paper's Δ: how much an image's likelihood changes as its batch fills up with its own kind.
 
-    Scope "batch": the images of a request are each other's companions, so that Δ tells outliers that come together.
-    In a stream with few of them it does not: companions are then mostly in-distribution for all.
+    Scope "batch": the images of a request are each other's companions, so that Δ detects outliers that come together.
+    In a stream with few outliers it does not: the companions of all images are then mostly in-distribution.
 
     Args:
         r1: the lower share of test images in a batch. Defaults to 0.1; 0 is evaluation mode.
@@ -26,10 +26,10 @@ class BnDelta(BatchNormStatistic):
         mixing: "samples" (default), the paper's way, completes batches with reference images: 1/r passes per image and
             draw, and the reference images are part of the detector. "moments" mixes the moments of batches of test
             images with the moving ones: one pass per image and draw, and no reference images.
-        draws: random batches an image is averaged over, at r1 and at r2. Defaults to (2, 8) with mixed samples, where
-            a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers in tools/research), and to (1, 1)
+        draws: random batches over which an image is averaged, at r1 and at r2. Defaults to (2, 8) with mixed samples,
+            where a draw at r2 takes a ninth of the passes (chosen on pseudo-outliers in tools/research), and to (1, 1)
             with mixed moments.
-        reference_images: how many of the reference images are kept to complete batches. Defaults to 1,024.
+        reference_images: number of reference images kept to complete batches. Defaults to 1,024.
         seed: of the random batches.
 
     Example:
@@ -106,6 +106,6 @@ class BnDelta(BatchNormStatistic):
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What a graph with `tensor_score` reads beside the model."""
+        """What a graph with `tensor_score` reads besides the model."""
         mixing = self._conditional
         return [mixing.bank] if isinstance(mixing, ConditionalLogProb) else []

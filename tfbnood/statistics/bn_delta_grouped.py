@@ -1,4 +1,4 @@
-"""Δ among companions of one's own kind."""
+"""Δ among companions of the same kind."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ __all__ = ["BnDeltaGrouped"]
 
 
 class BnDeltaGrouped(BatchNormStatistic):
-    """Δ with companions of one's own kind: images are ranked by `ensemble` first, and neighbours in rank form batches.
+    """Δ with companions of the same kind: images are first ranked by `ensemble`, and neighbours in rank form batches.
 
-    In a stream with few outliers random companions are mostly in-distribution for all images, and Δ tells little.
-    Ranked, the outliers come together at the top. Moments are mixed, not samples.
+    In a stream with few outliers, random companions are mostly in-distribution for all images, and Δ detects little.
+    Ranking brings the outliers together at the top. Moments are mixed, not samples.
 
     Args:
         r1: the lower share of test images in a batch. Defaults to 0, evaluation mode.
@@ -58,7 +58,7 @@ class BnDeltaGrouped(BatchNormStatistic):
         alone = self._ranking.scorer(likelihood=True)(images, description="ranking")
         order = np.argsort(-alone["score"])
         size = min(self.batch_size, len(order))
-        # The last group is completed by those ranked before it.
+        # The images ranked before it complete the last group.
         starts = np.minimum(np.arange(0, len(order), size), len(order) - size)
         groups = order[starts[:, None] + np.arange(size)]
         low, high = (

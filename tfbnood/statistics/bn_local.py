@@ -21,20 +21,20 @@ _LEAST_USUAL = 1e-3
 
 
 class BnLocal(MomentStatistic, EvidenceStatistic):
-    """The largest local deviation of an image, where `bn_moments` sees what covers a good part of it.
+    """The largest local deviation of an image; `bn_moments` only sees what covers a good part of it.
 
     At every place and channel before a batch normalisation, the squared deviation from the mean of the reference images
     there, in units of their deviation, averaged over channels; in units of what is usual at that place; averaged over
-    layers. Score: the maximum over the places of this map. The map itself, `maps(images)`, says where.
+    layers. Score: the maximum over the places of this map. The map itself, `maps(images)`, shows where.
 
-    Reference images are cut in two: means and deviations come from one half, and what is usual from the other.
+    Reference images are split in two: means and deviations come from one half, and what is usual from the other.
 
     Args:
-        layers: which maps, as shares of the network's depth. Defaults to the middle third: earlier layers see texture
-            alone, later ones are too coarse.
-        places: True compares with the same place of the reference images, for pictures that are taken alike. False
-            compares with all places, for objects that lie anywhere.
-        reference_images: images to fit it to, at most. Defaults to 1,000.
+        layers: range of maps, as shares of the network's depth. Defaults to the middle third: earlier layers only see
+            texture, later ones are too coarse.
+        places: True compares with the same place of the reference images, for pictures taken in the same way. False
+            compares with all places, for objects anywhere in the picture.
+        reference_images: maximum number of images to fit it to. Defaults to 1,000.
         seed: of the choice of images.
 
     Example:
@@ -73,13 +73,13 @@ class BnLocal(MomentStatistic, EvidenceStatistic):
         self._restore(model)
         some = sample_of(reference, self.reference_images, self.seed)
         half = len(some) // 2
-        mean, variance = self._moments_of(self._chosen, some[:half])
+        mean, variance = self._compute_moments(self._choose_maps, some[:half])
         self.mean_ = mean.astype(np.float16)
         self.scale_ = np.maximum(np.sqrt(variance), _LEAST_SCALE).astype(np.float16)
-        mean, variance = self._moments_of(self._deviations, some[half:])
+        mean, variance = self._compute_moments(self._compute_deviations, some[half:])
         self.usual_mean_ = mean.astype(np.float32)
         self.usual_scale_ = np.maximum(np.sqrt(variance), _LEAST_USUAL).astype(np.float32)
-        # Made while these were missing.
+        # Compiled before these were fitted.
         self._variables.clear()
 
     def _fitted_names(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class BnLocal(MomentStatistic, EvidenceStatistic):
 
     def tensor_map(self, evidence: Evidence) -> tf.Tensor:
         """Deviations by place in units of what is usual, `[n, height, width]` of the largest map."""
-        found = self._deviations(evidence)
+        found = self._compute_deviations(evidence)
         sides = max((one.shape[1:3] for one in found), key=lambda shape: shape[0] * shape[1])
         total = tf.zeros(())
         means, scales = (self._split(name, found) for name in ("usual_mean_", "usual_scale_"))
@@ -109,19 +109,20 @@ class BnLocal(MomentStatistic, EvidenceStatistic):
 
         return compile_rows(enlarged, self.image_shape_)(images, f"maps of {self.name}", progress)
 
-    def _chosen(self, evidence: Evidence) -> list[tf.Tensor]:
+    def _choose_maps(self, evidence: Evidence) -> list[tf.Tensor]:
         """The maps of the chosen layers."""
         count = len(evidence.maps)
         if count == 0:
             raise StatisticError(
-                "bn_local needs batch normalisations of maps [n, height, width, channels]. Received: a model with none"
+                "bn_local needs batch normalisations of maps [n, height, width, channels]. "
+                "Received: a model without any"
             )
         first, last = (round(share * count) for share in self.layers)
         return list(evidence.maps[min(first, count - 1) : max(last, min(first, count - 1) + 1)])
 
-    def _deviations(self, evidence: Evidence) -> list[tf.Tensor]:
+    def _compute_deviations(self, evidence: Evidence) -> list[tf.Tensor]:
         """Squared deviations averaged over channels, `[n, height, width, 1]` by layer."""
-        found = self._chosen(evidence)
+        found = self._choose_maps(evidence)
         means, scales = (self._split(name, found) for name in ("mean_", "scale_"))
         return [
             # Clipped: one wild channel must not drown the others.
@@ -139,7 +140,7 @@ class BnLocal(MomentStatistic, EvidenceStatistic):
         parts = tf.split(self._large(name), [int(np.prod(shape)) for shape in shapes])
         return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    def _moments_of(self, maps_of: Any, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _compute_moments(self, maps_of: Any, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of every value of maps over images, or over images and places, as flat vectors."""
 
         def sums(batch):

@@ -18,20 +18,20 @@ __all__ = ["BnMoments"]
 
 
 class BnMoments(MomentStatistic, EvidenceStatistic):
-    """How far an image's own batch-norm moments lie from the subspace that those of reference images fill.
+    """The distance of an image's own batch-norm moments from the subspace of those of reference images.
 
     One evaluation-mode pass; in every channel of every batch normalisation the image's own mean and variance, in units
     of the moving ones. Score: squared distance, in standard deviations of the reference images, from their first
     principal components. Every image is scored alone, so that companions do not matter.
 
-    All layers, standardised values, the residual and the number of components were chosen on pseudo-outliers made of
+    All layers, standardised values, the residual and the number of components were chosen on pseudo-outliers made from
     Fashion-MNIST (tools/research).
 
     Args:
-        grid: 1 (default) takes moments over the whole image; 2 over each quarter, which also tells where things are.
-        components: of the subspace, at most, and never more than a quarter of the images. Defaults to 50; more are not
-            better, and a detector carries them along.
-        reference_images: images to fit it to, at most. Defaults to 4,000.
+        grid: 1 (default) takes moments over the whole image; 2 over each quarter, which also captures positions.
+        components: maximum dimensions of the subspace, and never more than a quarter of the images. Defaults to 50;
+            more are not better, and make a detector larger.
+        reference_images: maximum number of images to fit it to. Defaults to 4,000.
         seed: of scikit-learn's randomised solver and of the choice of images.
 
     Example:
@@ -83,11 +83,11 @@ class BnMoments(MomentStatistic, EvidenceStatistic):
         return tf.reduce_sum(tf.square(self.tensor_residuals(evidence)), axis=1)
 
     def tensor_residuals(self, evidence: Evidence) -> tf.Tensor:
-        """What of each image's moments lies outside the subspace, in standard deviations, `[n, f]`."""
+        """The part of each image's moments outside the subspace, in standard deviations, `[n, f]`."""
         return residuals(self._moments(evidence), *map(self._large, self.large))
 
     def tensor_coordinates(self, evidence: Evidence) -> tf.Tensor:
-        """Where each image's moments lie in the subspace, in standard deviations of each moment, `[n, components]`."""
+        """The coordinates of each image's moments in the subspace, in standard deviations, `[n, components]`."""
         return coordinates(self._moments(evidence), *map(self._large, self.large))
 
     def _moments(self, evidence: Evidence) -> tf.Tensor:

@@ -30,11 +30,11 @@ class BatchNormStatistic(Statistic):
         if not batch_normalizations(model):
             raise StatisticError(
                 f"{self.name} compares the moments of images with the moving ones, so the model must have "
-                "keras.layers.BatchNormalization layers. Received: a model with none"
+                "keras.layers.BatchNormalization layers. Received: a model without any"
             )
 
 
 class MomentStatistic(BatchNormStatistic):
-    """A statistic of the moments alone, which needs no likelihood: any network with batch normalisation will do."""
+    """A statistic of the moments alone, without likelihoods: any network with batch normalisation will do."""
 
     takes = (Likelihood, FeatureExtractor)

@@ -1,4 +1,4 @@
-"""The paper's group test without a likelihood: have the moments of a whole batch moved?"""
+"""The paper's group test without a likelihood: have the moments of a whole batch shifted?"""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ _MOST_CALIBRATION = 2000  # images whose moments are in memory at once
 
 
 class BnShift(MomentStatistic):
-    """How far the moments of a batch have moved: `‖mean of the images' residuals‖²`, over all layers.
+    """How far the moments of a batch have shifted: `‖mean of the images' residuals‖²`, over all layers.
 
-    The paper's Δ asks what a batch's own moments do to the likelihoods; this asks how far they are from those of
-    reference images, and so needs no likelihood: any network with batch normalisation will do. Residuals are those of
-    `bn_moments`: what of an image's moments lies outside the principal subspace of the reference images, in which
-    in-distribution images differ from each other most.
+    The paper's Δ measures the effect of a batch's own moments on the likelihoods. This statistic measures their
+    distance from those of reference images, and thus needs no likelihood: any network with batch normalisation will
+    do. Residuals are those of `bn_moments`: the part of an image's moments outside the principal subspace of the
+    reference images, in which in-distribution images differ most.
 
-    Scope "batch": the images of a request are one group, and each has its value. A batch of one class only has moved
-    as well.
+    Scope "batch": the images of a request form one group and share its value. A batch of only one class has shifted,
+    too.
 
     Args:
-        components: of the subspace, at most. Defaults to 50.
-        reference_images: images to fit it to, at most. Defaults to 4,000.
+        components: maximum dimensions of the subspace. Defaults to 50.
+        reference_images: maximum number of images to fit it to. Defaults to 4,000.
         seed: of the choice of images, of scikit-learn's solver and of the random groups of a calibration.
 
     Example:
@@ -54,7 +54,7 @@ class BnShift(MomentStatistic):
 
     @classmethod
     def of(cls, fitted: BnMoments) -> "BnShift":
-        """The test in the subspace of a `bn_moments` that is fitted already."""
+        """The test in the subspace of an already fitted `bn_moments`."""
         shift = cls(
             components=fitted.components,
             reference_images=fitted.reference_images,
@@ -105,7 +105,8 @@ class BnShift(MomentStatistic):
         return np.full(len(images), np.square(mean).sum())
 
     def contributions(self, images: np.ndarray) -> np.ndarray:
-        """What each image adds to the value of the batch, `[n]`: its residual along their mean, over n. They sum to it.
+        """Each image's contribution to the value of the batch, `[n]`: its residual along their mean, over n. They sum
+        to it.
 
         Example:
             >>> statistic = tfbnood.statistics.get("bn_shift").fit(model, x.train)
@@ -123,19 +124,19 @@ class BnShift(MomentStatistic):
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What a graph with `tensor_score` reads beside the model."""
+        """What a graph with `tensor_score` reads besides the model."""
         return self._moments.variables
 
     def residuals(self, images: np.ndarray) -> np.ndarray:
-        """What of each image's moments lies outside the subspace, float32 `[n, f]`; f is tens of thousands."""
+        """The part of each image's moments outside the subspace, float32 `[n, f]`; f is tens of thousands."""
         return compile_rows(self._residuals, self.image_shape_)(images, f"{self.name} of images")
 
     def group_null(self, images: np.ndarray, sizes: tuple[int, ...]) -> dict[int, np.ndarray]:
         """Sorted values of 999 random groups of calibration images for every size.
 
-        Groups of a finite set vary less than fresh ones, by `(n − m)/(n − 1)` in variance: their deviations from the
-        mean of the set are stretched by as much. One pass over the images, whatever the number of groups: a group's
-        value is `wᵀ G w` with the Gram matrix G of the images' residuals.
+        Groups of a finite set vary less than fresh ones, by a factor of `(n − m)/(n − 1)` in variance; their deviations
+        from the mean of the set are stretched to compensate. One pass over the images, whatever the number of groups: a
+        group's value is `wᵀ G w` with the Gram matrix G of the images' residuals.
         """
         some = sample_of(images, _MOST_CALIBRATION, self.seed)
         rows = self.residuals(some)

@@ -1,4 +1,4 @@
-"""Several statistics of single images as one: their joint density in-distribution, and how high they are."""
+"""Several statistics of single images as one: their joint in-distribution density, and how high they are."""
 
 import warnings
 from collections.abc import Sequence
@@ -23,34 +23,34 @@ _WEIGHT, _NETWORK_WEIGHT = 1.5, 3.0
 
 
 class Ensemble(EvidenceStatistic):
-    """One score of several statistics, in one pass.
+    """One score from several statistics, in one pass.
 
     Each member's value becomes a normal score g, by its rank among reference images; beyond the last of them g grows
-    with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores tells unusual combinations, as in
-    the density of states. Unusual alone would forget that far away means out-of-distribution, so that the scores of
-    `bn_moments` and, by a third more, of `pretext` are added: `−log p(g) + weight · Σ g`, summed over those members, or
-    over all where there are none. The others are not: a likelihood, or a distance of pixels, is as often too low as
-    too high. `pretext` says two things: its score, and how far its features are, which is part of the density alone.
+    with the logarithm of the distance. A Gaussian mixture p(g) over the joint scores detects unusual combinations, as
+    in density of states estimation. The density alone would ignore that high scores mean out-of-distribution. So the
+    scores of `bn_moments` and, with a third more weight, of `pretext` are added: `−log p(g) + weight · Σ g`, summed
+    over those members, or over all if there are none. The others are not added: a likelihood, or a distance of pixels,
+    is as often too low as too high. `pretext` contributes two values: its score, and the distance of its features,
+    which is part of the density only.
 
     Members are fitted to one half of the reference images and the mixture to the other: an image is nearer to itself
-    than any new image will ever be.
+    than any new image.
 
-    On a network without likelihoods the members are `features` and `bn_moments`, and three quarters of the reference
-    images are theirs.
+    For a network without likelihoods the members are `features` and `bn_moments`, fitted to three quarters of the
+    reference images.
 
     Args:
         members: statistics in TensorFlow operations, by name or as `(name, settings)`. Defaults to those that the model
             allows of `log_prob`, `complexity`, `bn_moments` over the whole image and over quarters, `pixel_pca`,
-            `pixel_knn`, and `pretext`; for a network to `features` and, where it has batch normalisation, `bn_moments`.
-        pretext: False leaves that member out, whose networks are trained for some minutes where there are many images.
-        complexity: False leaves that member out, whose PNG files are all that keeps a detector from an ONNX export.
-        counts: what each member counts in the sum, in their order; 0 leaves it to the density alone. Defaults to 1 for
-            `features`, `bn_moments` and `bn_local`, 4/3 for `pretext`, and 0 for others.
+            `pixel_knn`, and `pretext`; for a network to `features` and, if it has batch normalisation, `bn_moments`.
+        pretext: False leaves out that member, whose networks take minutes to train on many images.
+        complexity: False leaves out that member, whose PNG files prevent an ONNX export.
+        counts: weights of the members in the sum, in their order; a member with 0 is part of the density only. Defaults
+            to 1 for `features`, `bn_moments` and `bn_local`, 4/3 for `pretext`, and 0 for others.
         components: of the mixture. Defaults to 10.
-        weight: of the sum of normal scores. Defaults to 1.5, and to 3 for a network; with `components`, the members of
-            the sum and what each counts there chosen on pseudo-outliers, for networks also on held-out classes
-            (tools/research).
-        reference_images: images the mixture is fitted to, at most. Defaults to 3,000.
+        weight: of the sum of normal scores. Defaults to 1.5, and to 3 for a network. Like `components` and `counts`, it
+            was chosen on pseudo-outliers, for networks also on held-out classes (tools/research).
+        reference_images: maximum number of images the mixture is fitted to. Defaults to 3,000.
         seed: of the halves and of the mixture's start.
 
     Example:
@@ -94,30 +94,30 @@ class Ensemble(EvidenceStatistic):
         self.seed = seed
         self._taken: dict[str, EvidenceStatistic] = {}
         for one in members or ():
-            _member(one)  # Fail now, not at fit time.
+            _make_member(one)  # Fail now, not at fit time.
 
     def take(self, member: EvidenceStatistic) -> "Ensemble":
-        """Takes a member that is fitted already, to the first of the `shuffled_halves`, in place of its own.
+        """Uses a member that is already fitted, to the first of the `shuffled_halves`, instead of its own.
 
         For `pretext`, whose networks need no model and take minutes: those of one data set serve all its models.
         """
         if member.needs_model or not hasattr(member, "image_shape_"):
             raise StatisticError(
-                f"member must need no model and be fitted already. Received: {member.name}"
+                f"member must need no model and be already fitted. Received: {member.name}"
             )
         self._taken[member.name] = member
         return self
 
     def _check_model(self, model: Any) -> None:
-        if model is not None:  # Pixels alone will do.
+        if model is not None:  # Pixels alone suffice.
             super()._check_model(model)
-        for member in self._new_members(model):
+        for member in self._make_members(model):
             member._check_model(model)
 
-    def _new_members(self, model: Any) -> list[EvidenceStatistic]:
-        """The members that go with a model, not fitted yet but for those that were taken."""
-        names = self.members or _members_for(model, self.pretext, self.complexity)
-        members = [_member(one) for one in names]
+    def _make_members(self, model: Any) -> list[EvidenceStatistic]:
+        """The members that suit a model, not fitted yet, except for given ones."""
+        names = self.members or _choose_members(model, self.pretext, self.complexity)
+        members = [_make_member(one) for one in names]
         if self.counts is not None and len(self.counts) != len(members):
             raise StatisticError(
                 f"counts must be one number for each of {', '.join(one.name for one in members)}. "
@@ -130,10 +130,10 @@ class Ensemble(EvidenceStatistic):
 
         if isinstance(model, FeatureExtractor) and not batch_normalizations(model):
             warnings.warn(
-                "the network has no BatchNormalization layers: the detector stands on its features alone",
+                "the network has no BatchNormalization layers: the detector uses only its features",
                 stacklevel=4,
             )
-        self._members = self._new_members(model)
+        self._members = self._make_members(model)
         known, new = self._parts(model, reference)
         for member in self._members:
             if member.name not in self._taken:
@@ -144,13 +144,13 @@ class Ensemble(EvidenceStatistic):
         if not np.isfinite(columns).all():
             raise StatisticError(
                 "reference images must have finite scores for ensemble: the model's log_prob must be finite. "
-                f"Received: {(~np.isfinite(columns)).any(axis=1).sum()} of {len(images)} images without"
+                f"Received: {(~np.isfinite(columns)).any(axis=1).sum()} of {len(images)} images without them"
             )
         self.values_, self.slopes_ = tables(columns)
         points = self._normal_scores(tf.constant(columns, tf.float32))
         mixture = GaussianMixture(
             min(self.components, max(1, len(images) // 50)),
-            reg_covar=1e-2,  # Ties make members of few values; no component may shrink onto them.
+            reg_covar=1e-2,  # Ties leave some members few values; no component may shrink onto one.
             random_state=self.seed,
         ).fit(points.numpy())
         self.log_weights_ = np.log(mixture.weights_).astype(np.float32)
@@ -161,7 +161,7 @@ class Ensemble(EvidenceStatistic):
         """Images for the members and for the mixture."""
         if not isinstance(model, FeatureExtractor):
             return shuffled_halves(reference, self.seed)
-        # Two or three members need few images for their joint density, and each member all it can get.
+        # The joint density of two or three members needs few images; the members profit from all others.
         order = np.random.RandomState(self.seed).permutation(len(reference))
         cut = len(reference) * 3 // 4
         return reference[order[:cut]], reference[order[cut:]]
@@ -178,7 +178,7 @@ class Ensemble(EvidenceStatistic):
         return [variable for member in self._members for variable in member.variables]
 
     def member(self, name: str) -> EvidenceStatistic:
-        """The first member of this name, fitted, to see what it says alone."""
+        """The first fitted member of this name, to use it alone."""
         for one in self._members:
             if one.name == name:
                 return one
@@ -186,7 +186,7 @@ class Ensemble(EvidenceStatistic):
         raise StatisticError(f"name must be one of {names}. Received: {name!r}")
 
     def columns(self, images: np.ndarray) -> np.ndarray:
-        """What the members say of checked images, float64 `[n, columns]`; most say one value, their score."""
+        """The members' values for checked images, float64 `[n, columns]`; most have one, their score."""
         self.prepare()
         columns_of = compile_rows(
             lambda batch: tf.concat(self._by_member(gather(self._model, self.need, batch)), axis=1),
@@ -197,7 +197,7 @@ class Ensemble(EvidenceStatistic):
         )
 
     def explain_members(self, images: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """What each member says of checked images as a normal score, `[n, members]`, and the members' names."""
+        """Each member's normal scores for checked images, `[n, members]`, and the members' names."""
         self.prepare()
 
         def first_columns(batch: tf.Tensor) -> tf.Tensor:
@@ -253,7 +253,7 @@ class Ensemble(EvidenceStatistic):
 
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
         self._check_model(model)
-        self._members = self._new_members(model)
+        self._members = self._make_members(model)
         own: dict[str, np.ndarray] = {}
         by_member: list[dict[str, np.ndarray]] = [{} for _ in self._members]
         parts = {str(index): part for index, part in enumerate(by_member)}
@@ -267,7 +267,7 @@ class Ensemble(EvidenceStatistic):
             member.set_state(model, part)
 
 
-def _members_for(model: Any, pretext: bool, complexity: bool) -> list[Sequence]:
+def _choose_members(model: Any, pretext: bool, complexity: bool) -> list[Sequence]:
     """The statistics that a model allows."""
     if isinstance(model, FeatureExtractor):
         if batch_normalizations(model):
@@ -285,7 +285,7 @@ def _members_for(model: Any, pretext: bool, complexity: bool) -> list[Sequence]:
     return members
 
 
-def _member(description: str | Sequence) -> EvidenceStatistic:
+def _make_member(description: str | Sequence) -> EvidenceStatistic:
     name, settings = (description, {}) if isinstance(description, str) else tuple(description)
     member: Statistic = registry.get(name, **settings)
     if not isinstance(member, EvidenceStatistic) or isinstance(member, Ensemble):

@@ -19,15 +19,15 @@ class Features(EvidenceStatistic):
     """How far an image's features are from the nearest of the reference images', by angle.
 
     Score: `1 − mean cos(f, f_i)` over the k nearest reference images. `f` are the features of a network, for example
-    what the last layer of a classifier reads; `tfbnood.networks.Network` says which and takes other layers.
+    the inputs of a classifier's last layer; `tfbnood.networks.Network` documents them and accepts other layers.
 
-    A detector carries the features of all reference images, in half precision: 2 bytes × features × images, 5 MB for
-    2,000 images and 1,280 features. All are compared by one matrix product, which takes a hundredth of the network's
-    own time: an approximate search would save nothing.
+    A detector stores the features of all reference images in half precision: 2 bytes × features × images, 5 MB for
+    2,000 images and 1,280 features. One matrix product compares them all, in a hundredth of the network's own time: an
+    approximate search would save nothing.
 
     Args:
-        neighbours: how many. Defaults to 5.
-        reference_images: images to search, at most. Defaults to 4,000.
+        neighbours: number of neighbours. Defaults to 5.
+        reference_images: maximum number of images to search. Defaults to 4,000.
         seed: of the choice of images.
 
     Example:
@@ -58,7 +58,7 @@ class Features(EvidenceStatistic):
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         self._restore(model)
         directions_of = compile_rows(
-            lambda images: _directions(gather(self._model, "features", images)), self.image_shape_
+            lambda images: _normalise(gather(self._model, "features", images)), self.image_shape_
         )
         some = sample_of(reference, self.reference_images, self.seed)
         self.known_ = directions_of(some, f"{self.name} of reference images").astype(np.float16)
@@ -67,10 +67,10 @@ class Features(EvidenceStatistic):
         return self.large
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        similar = tf.matmul(_directions(evidence), self._large("known_"), transpose_b=True)
+        similar = tf.matmul(_normalise(evidence), self._large("known_"), transpose_b=True)
         return 1 - tf.reduce_mean(tf.math.top_k(similar, self.neighbours).values, axis=1)
 
 
-def _directions(evidence: Evidence) -> tf.Tensor:
-    """Features scaled to unit length; an image without any has none."""
+def _normalise(evidence: Evidence) -> tf.Tensor:
+    """Features scaled to unit length; zero features stay zero."""
     return tf.math.l2_normalize(evidence.features, axis=1)

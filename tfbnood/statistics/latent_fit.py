@@ -15,12 +15,12 @@ __all__ = ["LatentFit"]
 class LatentFit(Statistic):
     """Goodness of fit of a group's latents to N(0, I): mean Kolmogorov–Smirnov distance over several projections.
 
-    Random unit projections of a standard normal vector are standard normal, and so nearly is its squared length after
+    Random unit projections of a standard normal vector are standard normal; its squared length nearly is, after
     subtracting the mean d and dividing by √(2d). Scope "batch": every image has its group's value.
 
     Args:
-        projections: random directions, beside the length. Defaults to 64.
-        group_size: images in a group, at most. Defaults to 64.
+        projections: number of random directions, besides the length. Defaults to 64.
+        group_size: maximum number of images in a group. Defaults to 64.
         seed: of the directions and the groups.
 
     Example:
@@ -43,7 +43,7 @@ class LatentFit(Statistic):
     def _check_model(self, model: Any) -> None:
         if not isinstance(model, Encoder):
             raise StatisticError(
-                "model must have a method encode(images), as tfbnood.models.RealNVP, for latent_fit. "
+                "model must have a method encode(images), like tfbnood.models.RealNVP, for latent_fit. "
                 f"Received: {type(model).__name__}"
             )
 
@@ -58,7 +58,7 @@ class LatentFit(Statistic):
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         latents = self._encode(images).reshape(len(images), -1).astype(np.float64)
-        values = _projected(latents, self.projections, self.seed)
+        values = _project(latents, self.projections, self.seed)
         scores = np.empty(len(images))
         size = min(self.group_size, len(images))
         for group in companion_groups(len(images), size, seed=self.seed).numpy()[0]:
@@ -66,7 +66,7 @@ class LatentFit(Statistic):
         return scores
 
 
-def _projected(latents: np.ndarray, projections: int, seed: int) -> np.ndarray:
+def _project(latents: np.ndarray, projections: int, seed: int) -> np.ndarray:
     """Values that are standard normal when the latents are, `[n, projections + 1]`."""
     dimensions = latents.shape[1]
     directions = np.random.RandomState(seed).normal(size=(dimensions, projections))

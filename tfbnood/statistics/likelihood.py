@@ -15,7 +15,7 @@ __all__ = ["Complexity", "LogProb", "TPerm", "png_bits"]
 
 
 class LogProb(EvidenceStatistic):
-    """−log p(x): an image is out-of-distribution when it is unlikely.
+    """−log p(x): an image is out-of-distribution if it is unlikely.
 
     Example:
         >>> statistic = tfbnood.statistics.get("log_prob").fit(model, x.train)
@@ -38,7 +38,7 @@ class TPerm(EvidenceStatistic):
     """T_perm = |#{i: log p(xᵢ) ≤ log p(x)} − N/2| over N reference images: too unlikely or too likely.
 
     Args:
-        reference_images: N, at most. Defaults to 2,048.
+        reference_images: maximum of N. Defaults to 2,048.
 
     Example:
         >>> statistic = tfbnood.statistics.get("t_perm").fit(model, x.train)
@@ -65,13 +65,13 @@ class TPerm(EvidenceStatistic):
         return ("sorted_",)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        known = tf.cast(self.sorted_, tf.float32)  # which all of them were
+        known = tf.cast(self.sorted_, tf.float32)  # as all of them were
         below = tf.searchsorted(known, evidence.log_prob, side="right")
         return tf.abs(tf.cast(below, tf.float32) - len(self.sorted_) / 2)
 
 
 class Complexity(EvidenceStatistic):
-    """Bits of the image under the model minus bits of its PNG: unlikely for how simple it is.
+    """Bits of the image under the model minus bits of its PNG: unlikely, given how simple it is.
 
     Example:
         >>> statistic = tfbnood.statistics.get("complexity").fit(model, x.train)

@@ -13,7 +13,7 @@ def tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     count = min(_QUANTILES, len(scores))
     values = np.quantile(scores, _shares(count), axis=0).T
     low, lower, higher, high = np.quantile(scores, (0.01, 0.1, 0.9, 0.99), axis=0)
-    span = 2.326 - 1.282  # what these quantiles are apart in normal scores
+    span = 2.326 - 1.282  # the distance of these quantiles in normal scores
     tiny = 1e-6 * (1 + np.abs(scores).max(axis=0))
     widths = np.stack([lower - low, high - higher], axis=1)
     slopes = span / np.maximum(widths, tiny[:, None])
@@ -21,12 +21,12 @@ def tables(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def normal_scores(values: tf.Tensor, knots: np.ndarray, slopes: np.ndarray) -> tf.Tensor:
-    """Normal scores of `[n, m]` values by their rank among those that the tables were made of."""
+    """Normal scores of `[n, m]` values, by their rank among those from which the tables were made."""
     from scipy.stats import norm
 
     heights = norm.ppf(_shares(knots.shape[1])).astype(np.float32)
     columns = [
-        _interpolated(values[:, index], knots[index], heights, slopes[index])
+        _interpolate(values[:, index], knots[index], heights, slopes[index])
         for index in range(len(knots))
     ]
     return tf.stack(columns, axis=1)
@@ -36,7 +36,7 @@ def _shares(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) / count
 
 
-def _interpolated(
+def _interpolate(
     values: tf.Tensor, knots: np.ndarray, heights: np.ndarray, slopes: np.ndarray
 ) -> tf.Tensor:
     """Linear between the knots; beyond them the height grows with the logarithm of the distance."""

@@ -1,4 +1,4 @@
-"""What anybody can do in three lines on raw pixels: a detector that does not beat these is not worth serving."""
+"""Simple statistics of raw pixels: a detector that does not beat these is not worth serving."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ class PixelPca(EvidenceStatistic):
     """Squared distance of the pixels from the reference images' principal subspace.
 
     Args:
-        components: dimensions of the subspace, at most, and never more than half of the pixels: outside all of them
-            there is only rounding. Defaults to 60.
-        reference_images: images to fit it to, at most. Defaults to 10,000.
+        components: maximum dimensions of the subspace, and never more than half of the pixels: outside all of them
+            there are only rounding errors. Defaults to 60.
+        reference_images: maximum number of images to fit it to. Defaults to 10,000.
         seed: of scikit-learn's randomised solver.
 
     Example:
@@ -54,15 +54,15 @@ class PixelPca(EvidenceStatistic):
 class PixelKnn(EvidenceStatistic):
     """Mean distance of the pixels to the nearest reference images.
 
-    Distances are those of the principal components plus what both images have outside of them, as if that were at
-    right angles: `‖a − b‖² ≈ ‖Pa − Pb‖² + ‖a − Pa‖² + ‖b − Pb‖²`. So a detector carries a few numbers of every
-    reference image and not the image.
+    Distances are those of the principal components plus the parts of both images outside of them, as if those were
+    orthogonal: `‖a − b‖² ≈ ‖Pa − Pb‖² + ‖a − Pa‖² + ‖b − Pb‖²`. So a detector stores a few numbers per reference image
+    instead of the image.
 
     Args:
-        neighbours: how many. Defaults to 5.
-        components: of the reference images, at most, and never more than half of the pixels. Defaults to 120: more are
-            a little better on small grey images, and a detector carries them along.
-        reference_images: images to search, at most. Defaults to 10,000.
+        neighbours: number of neighbours. Defaults to 5.
+        components: maximum number, and never more than half of the pixels. Defaults to 120: more are a little better on
+            small grey images, but make a detector larger.
+        reference_images: maximum number of images to search. Defaults to 10,000.
         seed: of scikit-learn's randomised solver.
 
     Example:
@@ -118,7 +118,7 @@ class PixelKnn(EvidenceStatistic):
 
 
 def _principal(images: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and principal components in half precision; outside of all components there would only be rounding."""
+    """Mean and principal components in half precision; outside all components there would only be rounding errors."""
     from sklearn.decomposition import PCA
 
     pixels = _flat(images).numpy()

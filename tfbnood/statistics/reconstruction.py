@@ -27,7 +27,7 @@ class Reconstruction(Statistic):
     def _check_model(self, model: Any) -> None:
         if not isinstance(model, Reconstructor):
             raise StatisticError(
-                "model must have a method reconstruct(images), as tfbnood.models.VAE, for reconstruction. "
+                "model must have a method reconstruct(images), like tfbnood.models.VAE, for reconstruction. "
                 f"Received: {type(model).__name__}"
             )
 

@@ -1,6 +1,6 @@
-"""How a statistic is found by name.
+"""Finds statistics by name.
 
-A user's own statistic is a class in a file of their own:
+A user's own statistic is a class in the user's file:
 
     @tfbnood.statistics.register
     class Brightness(tfbnood.statistics.Statistic):
@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfbnood.errors import StatisticError
 
 if TYPE_CHECKING:
-    # Imports TensorFlow, which a question for names does not need.
+    # Imports TensorFlow, which is not needed to list names.
     from tfbnood.statistics.base import Statistic
 
 __all__ = ["check_name", "get", "names", "register"]
 
-# Ours, by name: module and class below `tfbnood.statistics`. Imported when asked for, since most need TensorFlow.
+# Ours, by name: module and class below `tfbnood.statistics`. Imported on request, since most need TensorFlow.
 _BUILT_IN = {
     "bn_delta": "bn_delta:BnDelta",
     "bn_delta_grouped": "bn_delta_grouped:BnDeltaGrouped",
@@ -48,7 +48,7 @@ _BUILT_IN = {
     "pixel_knn": "pixels:PixelKnn",
     "pretext": "pretext.statistic:Pretext",
 }
-# What to use when in doubt; docs/statistics.md says why.
+# What to use when in doubt; docs/statistics.md explains why.
 _AUTO = "ensemble"
 _registered: "dict[str, type[Statistic]]" = {}
 
@@ -56,10 +56,10 @@ Class = TypeVar("Class", bound="type[Statistic]")
 
 
 def register(statistic: Class) -> Class:
-    """Makes a statistic known by its `name`; use it as a decorator.
+    """Registers a statistic under its `name`; use it as a decorator.
 
     Raises:
-        StatisticError: it is not a statistic, or its name is taken by another one.
+        StatisticError: if it is not a statistic, or another one has its name.
 
     Example:
         >>> @tfbnood.statistics.register
@@ -79,7 +79,7 @@ def register(statistic: Class) -> Class:
     name = statistic.name
     if name in (*_BUILT_IN, "auto") or _is_another(_registered.get(name), statistic):
         raise StatisticError(
-            f"name must not be that of another statistic. Received: {name!r}, which is taken"
+            f"name must differ from those of other statistics. Received: {name!r}, which is taken"
         )
     _registered[name] = statistic
     return statistic
@@ -96,7 +96,7 @@ def names() -> tuple[str, ...]:
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that no statistic has; nothing is imported.
+    """Refuses an unknown name, without importing anything.
 
     Example:
         >>> check_name("bn_delta")
@@ -108,7 +108,7 @@ def check_name(name: str) -> None:
 
 
 def get(statistic: "str | Statistic", **config: Any) -> "Statistic":
-    """Returns a statistic by name, or the given one as it is; "auto" is the best for single images and mixed streams.
+    """Returns a statistic by name, or the given one; "auto" is the best for single images and mixed streams.
 
     Example:
         >>> statistic = tfbnood.statistics.get("bn_delta", r1=0.0, r2=0.5)

@@ -41,8 +41,8 @@ class _SeveralModels(Statistic):
 class Waic(_SeveralModels):
     """−WAIC(x) = −E_θ[log p_θ(x)] + Var_θ[log p_θ(x)] over independently trained models.
 
-    The variance is unbiased (1/(m − 1) over m models): its expectation does not depend on how many there are. With two
-    it is (a − b)²/2. Choi et al. take five.
+    The variance is unbiased (1/(m − 1) over m models): its expectation does not depend on their number. With two it is
+    (a − b)²/2. Choi et al. use five.
 
     Example:
         >>> other = tfbnood.models.VAE((8, 8, 1), channels=4, latents=3, bottleneck=8, head=8)
@@ -59,7 +59,7 @@ class Waic(_SeveralModels):
         if not _are_models(model) or len(model) < 2:
             raise StatisticError(
                 "model must be a list of at least two independently trained models for waic. "
-                f"Received: {_described(model)}"
+                f"Received: {_describe(model)}"
             )
         _image_shape(model)
 
@@ -69,7 +69,7 @@ class Waic(_SeveralModels):
 
 
 class LikelihoodRatio(_SeveralModels):
-    """−(log p(x) − log p₀(x)) with a background model p₀, which was trained on images with mutated pixels.
+    """−(log p(x) − log p₀(x)) with a background model p₀, trained on images with mutated pixels.
 
     What both models know, such as smooth backgrounds, cancels out. `tfbnood train --mutation 0.3` trains p₀.
 
@@ -88,7 +88,7 @@ class LikelihoodRatio(_SeveralModels):
         if not _are_models(model) or len(model) != 2:
             raise StatisticError(
                 "model must be a list of two, the model and the background model, for likelihood_ratio. "
-                f"Received: {_described(model)}"
+                f"Received: {_describe(model)}"
             )
         _image_shape(model)
 
@@ -101,14 +101,14 @@ def _are_models(model: Any) -> bool:
     return isinstance(model, list | tuple) and all(isinstance(one, Likelihood) for one in model)
 
 
-def _described(model: Any) -> str:
+def _describe(model: Any) -> str:
     if not isinstance(model, list | tuple):
         return type(model).__name__
     return f"a list of {', '.join(type(one).__name__ for one in model) or 'none'}"
 
 
 def _image_shape(models: Sequence[Likelihood]) -> tuple[int, int, int] | None:
-    """The `image_shape` that all models share; None where no model has one."""
+    """The `image_shape` that all models share; None if no model has one."""
     shapes = {tuple(shape) for one in models if (shape := getattr(one, "image_shape", None))}
     if len(shapes) > 1:
         raise StatisticError(

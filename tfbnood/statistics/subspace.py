@@ -1,4 +1,4 @@
-"""Where the moments of reference images lie: what `bn_moments` and `bn_shift` measure distances from."""
+"""The subspace of the reference images' moments, from which `bn_moments` and `bn_shift` measure distances."""
 
 from typing import Any
 
@@ -15,33 +15,33 @@ def fit_subspace(
 
     Args:
         rows: `[n, f]`.
-        components: at most, and never more than a quarter of the rows: few images fill a subspace of their own, from
-            which every new image would be far.
+        components: maximum number, and never more than a quarter of the rows: few images span only a small subspace,
+            from which every new image would be far.
         seed: of scikit-learn's randomised solver.
     """
     from sklearn.decomposition import PCA
 
     mean = rows.mean(axis=0)
-    # Guard against channels that are the same in all reference images.
+    # Guard against channels that are constant over all reference images.
     scale = np.maximum(rows.std(axis=0), 1e-3)
     standard = (rows - mean) / scale
     count = min(components, max(1, len(rows) // 4), rows.shape[1] - 1)
     pca = PCA(count, random_state=seed, svd_solver="randomized").fit(standard)
-    # Half precision: what it rounds off is small beside a residual of thousands of values.
+    # Half precision: its rounding errors are small compared with a residual of thousands of values.
     return mean, scale, pca.components_.astype(np.float16)
 
 
 def residuals(rows: tf.Tensor, mean: Any, scale: Any, axes: tf.Tensor) -> tf.Tensor:
-    """Standardised rows less what lies in the subspace, `[n, f]`."""
-    standard = _standardised(rows, mean, scale)
+    """Standardised rows minus their projections onto the subspace, `[n, f]`."""
+    standard = _standardise(rows, mean, scale)
     return standard - tf.matmul(tf.matmul(standard, axes, transpose_b=True), axes)
 
 
 def coordinates(rows: tf.Tensor, mean: Any, scale: Any, axes: tf.Tensor) -> tf.Tensor:
     """Standardised rows in the subspace, `[n, k]`."""
-    return tf.matmul(_standardised(rows, mean, scale), axes, transpose_b=True)
+    return tf.matmul(_standardise(rows, mean, scale), axes, transpose_b=True)
 
 
-def _standardised(rows: tf.Tensor, mean: Any, scale: Any) -> tf.Tensor:
+def _standardise(rows: tf.Tensor, mean: Any, scale: Any) -> tf.Tensor:
     # Clipped: one wild channel must not drown the others' digits in float32.
     return tf.clip_by_value((rows - mean) / scale, -30.0, 30.0)

@@ -1,4 +1,4 @@
-"""Is a group of images as surprising as in-distribution groups are?"""
+"""Tests whether a group of images is as surprising as in-distribution groups."""
 
 import numpy as np
 
@@ -13,13 +13,13 @@ __all__ = ["Typicality"]
 
 
 class Typicality(Statistic):
-    """|mean of −log p over a group − entropy|: is the group as surprising as in-distribution groups are?
+    """|mean of −log p over a group − entropy|: is the group as surprising as in-distribution groups?
 
     Scope "batch": images are shuffled into groups, and every image has its group's value.
 
     Args:
         group_size: images in a group. Defaults to 10.
-        reference_images: images that estimate the entropy, at most. Defaults to 2,048.
+        reference_images: maximum number of images to estimate the entropy from. Defaults to 2,048.
         seed: of the groups.
 
     Example:
@@ -56,7 +56,7 @@ class Typicality(Statistic):
 
     def _score(self, images: np.ndarray) -> np.ndarray:
         surprise = -self._log_prob(images, "log p").astype(np.float64)
-        # Fewer images than a group are one smaller group: repeating them would not add evidence.
+        # Fewer images than a group form one smaller group: repeating them would not add evidence.
         size = min(self.group_size, len(images))
         scores = np.empty(len(images))
         for group in companion_groups(len(images), size, seed=self.seed).numpy()[0]:

@@ -1,4 +1,4 @@
-"""Where in an image a statistic finds it unusual: a heat map for every statistic of single images."""
+"""Where an image is unusual to a statistic: a heat map for every statistic of single images."""
 
 import dataclasses
 import threading
@@ -34,13 +34,13 @@ __all__ = ["explain"]
 
 # Images per pass: a gradient holds every map of a network.
 _CHUNK = 8
-# What a gradient counts beside the places of the moments; chosen on pieces of garments (tools/research/where.py).
+# The weight of a gradient beside the places of the moments; chosen on pieces of garments (tools/research/where.py).
 _GRADIENT = 0.5
 # Occlusion: windows along a side, and a window's share of it.
 _WINDOWS = 8
 _WINDOW = 1 / 3
 
-# Their scores have parts without a gradient, such as a PNG's size: their maps are those of the likelihood.
+# Their scores have parts without a gradient, such as a PNG's size: the likelihood gives their maps.
 _LIKELIHOODS = (LogProb, Complexity, TPerm)
 _PIXELS = (PixelPca, PixelKnn)
 _OWN_MAPS = (BnMoments, BnLocal, *_PIXELS)
@@ -49,28 +49,28 @@ _OWN_MAPS = (BnMoments, BnLocal, *_PIXELS)
 def explain(statistic: Statistic, images: Any, *, progress: bool | None = None) -> np.ndarray:
     """Shows where images are unusual: heat maps, float32 `[n, height, width]`, higher where the score comes from.
 
-    A map compares the places of one image with each other: its mean is 0 and its standard deviation 1 (all 0 where the
-    places are alike), so that an image without anything unusual has a highest place too. Scores and p-values say
-    *whether* an image is unusual.
+    A map compares the places of one image with each other: its mean is 0 and its standard deviation 1 (all 0 if the
+    places are equal), so that even an ordinary image has a highest place. Scores and p-values show *whether* an image
+    is unusual.
 
     What is drawn, by statistic:
 
-    - `bn_moments`: what each place adds to the score, exactly (`tfbnood.scoring.where.moment_places`), standardised by
-      layer, means and variances apart, and summed; plus half of the gradient's map, below.
+    - `bn_moments`: the exact contribution of each place to the score (`tfbnood.scoring.where.moment_places`),
+      standardised by layer, separately for means and variances, and summed; plus half of the gradient's map, below.
     - `bn_local`: its own map.
-    - `pixel_pca`, `pixel_knn`: the squared gradient: how far each pixel is from the subspace, or from the neighbours.
+    - `pixel_pca`, `pixel_knn`: the squared gradient: the distance of each pixel from the subspace or the neighbours.
     - `log_prob`, `complexity`, `t_perm`: the squared error of the reconstruction if the model has one, and the
       gradient's map of −log p otherwise. The PNG's size in `complexity` and the rank in `t_perm` are not explained.
     - `reconstruction`: its squared error.
     - `ensemble`: the sum of its members' maps. Members that have only a gradient's map, which is noisier, are left out
-      where there are others: `features`, `pretext`, and `log_prob` of a model without reconstructions.
+      if there are others: `features`, `pretext`, and `log_prob` of a model without reconstructions.
     - Other statistics in TensorFlow operations: the gradient's map, `max(0, ∂score/∂x · (x − x̂))`, where x̂ is the
       model's reconstruction, or a blurred image.
-    - Any other, also of your own: occlusion, by how much the score falls when a window is filled with the mean around
-      it. 64 scores per image.
+    - Any other, including your own: occlusion, the drop of the score when a window is filled with the mean around it.
+      64 scores per image.
 
-    Maps are smoothed by a Gaussian of an eighth of the side. The same images give the same maps, whatever their
-    companions, and no variable changes.
+    Maps are smoothed by a Gaussian of an eighth of the side. An image gives the same map whatever its companions, and
+    no variable changes.
 
     Args:
         statistic: a fitted one of scope "image".
@@ -78,8 +78,8 @@ def explain(statistic: Statistic, images: Any, *, progress: bool | None = None) 
         progress: show a bar on a terminal.
 
     Raises:
-        StatisticError: a statistic of scope "batch", whose score is that of a group, or a model that was trained on
-            since the fit.
+        StatisticError: for a statistic of scope "batch", whose score is that of a group, or a model that was trained
+            further since the fit.
 
     Example:
         >>> statistic = tfbnood.statistics.get("pixel_pca", components=20).fit(None, x.train)
@@ -110,7 +110,7 @@ def explain(statistic: Statistic, images: Any, *, progress: bool | None = None) 
                 axis=3
             )
             return standardize(smooth(errors)).numpy()
-        return _occluded(statistic, images)
+        return _occlude(statistic, images)
 
 
 def _explain_evidence(statistic: EvidenceStatistic, images: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ def _explain_evidence(statistic: EvidenceStatistic, images: np.ndarray) -> np.nd
     reconstructs = isinstance(model, Reconstructor)
     maps_of = _compiled(statistic, reconstructs)
     if maps_of is None:
-        return _occluded(statistic, images)
+        return _occlude(statistic, images)
 
     def maps(batch):
         pixels = tf.cast(batch, tf.float32)
@@ -128,13 +128,13 @@ def _explain_evidence(statistic: EvidenceStatistic, images: np.ndarray) -> np.nd
     return map_batches(maps, images, batch_size=_CHUNK, complete=False, description=description)
 
 
-# By statistic: what a fit makes anew, and the function that was compiled for it.
+# By statistic: what a fit renews, and the function compiled for it.
 _known: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def _compiled(statistic: EvidenceStatistic, reconstructs: bool) -> Callable | None:
-    """`(images, expected) → maps`, traced once per fit; None where a score has no gradient."""
+    """`(images, expected) → maps`, traced once per fit; None if a score has no gradient."""
     with _lock:
         fitted, compiled = _known.get(statistic, (None, None))
         if fitted is not statistic._scorers:
@@ -177,7 +177,7 @@ def _trace(statistic: EvidenceStatistic, reconstructs: bool) -> Callable | None:
 
 
 def _parts(statistic: EvidenceStatistic, reconstructs: bool) -> list[EvidenceStatistic]:
-    """What has a map to add: of an ensemble the members that say more than a gradient, if there are any."""
+    """The statistics that contribute a map: of an ensemble, the members with more than a gradient, if any."""
     if not isinstance(statistic, Ensemble):
         return [statistic]
     kinds = (*_OWN_MAPS, *(_LIKELIHOODS if reconstructs else ()))
@@ -185,7 +185,7 @@ def _parts(statistic: EvidenceStatistic, reconstructs: bool) -> list[EvidenceSta
 
 
 class _NoGradientError(Exception):
-    """A score that does not depend on the pixels by differentiable operations."""
+    """A score that is not a differentiable function of the pixels."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,11 +206,11 @@ def _differentiable(statistic: EvidenceStatistic, evidence: Evidence) -> tf.Tens
 
 
 def _gradient(tape: tf.GradientTape, scores: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
-    """Of every image's score by its own pixels: rows do not touch each other."""
+    """The gradient of every image's score by its own pixels: rows are independent."""
     gradient = tape.gradient(scores, pixels)
     if gradient is None:
         raise _NoGradientError
-    # A square root at 0 has none.
+    # A square root has none at 0.
     return tf.where(tf.math.is_finite(gradient), gradient, 0.0)
 
 
@@ -220,13 +220,13 @@ def _map(
     """The map of one statistic, `[n, height, width]`."""
     sides = asked.pixels.shape[1:3]
     if isinstance(statistic, BnLocal):
-        return _enlarged(statistic.tensor_map(asked.evidence), sides)
+        return _enlarge(statistic.tensor_map(asked.evidence), sides)
     difference = asked.pixels - asked.expected
     if isinstance(statistic, _LIKELIHOODS) and asked.reconstructs:
         return tf.reduce_sum(tf.square(difference), axis=3)
     if isinstance(statistic, _PIXELS):
         return tf.reduce_sum(tf.square(gradient()), axis=3)
-    # By how much each pixel raises the score over the expected one, to first order.
+    # How much each pixel raises the score above the expected one, to first order.
     changes = tf.nn.relu(tf.reduce_sum(gradient() * difference, axis=3))
     if not isinstance(statistic, BnMoments) or not columns[statistic.grid]:
         return changes
@@ -238,22 +238,22 @@ def _map(
         mean=statistic._large("mean_"),
         scale=statistic._large("scale_"),
     )
-    places = tf.add_n([standardize(_enlarged(one, sides)) for one in by_layer])
+    places = tf.add_n([standardize(_enlarge(one, sides)) for one in by_layer])
     return standardize(smooth(places)) + _GRADIENT * standardize(smooth(changes))
 
 
-def _enlarged(maps: tf.Tensor, sides: Any) -> tf.Tensor:
+def _enlarge(maps: tf.Tensor, sides: Any) -> tf.Tensor:
     return tf.image.resize(maps[..., None], sides)[..., 0]
 
 
-def _occluded(statistic: Statistic, images: np.ndarray) -> np.ndarray:
-    """By how much the score falls without each place: the mean over the windows that it is in."""
+def _occlude(statistic: Statistic, images: np.ndarray) -> np.ndarray:
+    """How much the score falls without each place: the mean over the windows that contain it."""
     count, height, width = images.shape[:3]
     falls, covered = np.zeros((count, height, width)), np.zeros((height, width))
     scores = statistic.score(images)
     windows = [(rows, columns) for rows in _windows(height) for columns in _windows(width)]
     for rows, columns in bar(windows, f"where, by {statistic.name}", unit="window"):
-        without = statistic.score(_filled(images, rows, columns), progress=False)
+        without = statistic.score(_fill(images, rows, columns), progress=False)
         falls[:, rows, columns] += (scores - without)[:, None, None]
         covered[rows, columns] += 1
     return standardize(smooth(tf.constant(falls / covered, tf.float32))).numpy()
@@ -266,7 +266,7 @@ def _windows(side: int) -> list[slice]:
     return [slice(start, start + size) for start in starts.tolist()]
 
 
-def _filled(images: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
+def _fill(images: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
     """Images in which a window has the mean of the pixels around it."""
     around = np.zeros(images.shape[1:3], bool)
     around[max(rows.start - 1, 0) : rows.stop + 1, max(columns.start - 1, 0) : columns.stop + 1] = (
@@ -274,6 +274,6 @@ def _filled(images: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
     )
     around[rows, columns] = False
     filled = images.copy()
-    if around.any():  # A window may be the whole image where that is one pixel.
+    if around.any():  # A window may be the whole image, if that is one pixel.
         filled[:, rows, columns] = np.rint(images[:, around].mean(axis=1))[:, None, None]
     return filled

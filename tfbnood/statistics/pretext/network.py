@@ -1,4 +1,4 @@
-"""The networks behind `pretext`: their layers, how they learn, and how they run once they have."""
+"""The networks behind `pretext`: their layers, training and inference."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from tfbnood.data.pseudo import pseudo_outliers
 
 __all__ = []
 
-_BATCH = 176  # images of a step, at most; each is there untouched and once for every kind
-_PER_STEP = 4  # reference images, at least: with more steps a small set would be learned by heart
-_LEAST = 100  # steps, however few the images: with less it has learned nothing
+_BATCH = 176  # maximum images of a step; each appears untouched and once per kind
+_PER_STEP = 4  # minimum reference images per step: with more steps a small set would be memorised
+_LEAST = 100  # minimum steps, however few the images: with fewer it learns nothing
 
 # Of each convolution: outputs in multiples of `width`, and the stride.
 _CONVOLUTIONS = ((1, 1), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1))
@@ -36,14 +36,14 @@ class Layer(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What a layer multiplies by and adds, batch normalisation included."""
+    """What a layer multiplies by and adds, including batch normalisation."""
 
     kernel: np.ndarray
     bias: np.ndarray
 
 
 def layers_of(channels: int, width: int, classes: int) -> list[Layer]:
-    """The one definition of the network: training builds it, scoring runs it, and fitted arrays have its names."""
+    """The one definition of the network: training builds it, scoring runs it, and fitted arrays use its names."""
     layers: list[Layer] = []
     inputs = channels
     for index, (multiple, stride) in enumerate(_CONVOLUTIONS):
@@ -66,7 +66,7 @@ def run_network(
     """Features, the means of the last convolution's channels, and log probabilities of the classes.
 
     Args:
-        layers: as of `layers_of`.
+        layers: from `layers_of`.
         images: `[n, height, width, channels]` in 0–255.
         weights: a layer's name → kernel, what to multiply its outputs by, and bias.
     """
@@ -91,7 +91,7 @@ def train_network(
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,  # XLA is slower at convolutions on a CPU.
     )
-    # Made here: the data set asks for batches in a thread of its own, which does not know whether to show a bar.
+    # Made here: the data set requests batches in a separate thread, which does not know whether to show a bar.
     shown = bar(range(steps), f"training pretext, {len(kinds)} kinds", unit="step")
     batch = (
         tf.TensorSpec((None, *reference.shape[1:]), tf.uint8),
@@ -113,7 +113,7 @@ def number_of_steps(images: int, most: int) -> int:
 def batches(
     reference: np.ndarray, kinds: Sequence[str], steps: Sequence[int], seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Images and labels by step: images untouched, label 0, and the same images spoiled in every way, 1, 2, …"""
+    """Images and labels by step: untouched images, label 0, and the same images spoiled in every way, 1, 2, …"""
     count = 1 << (_BATCH // (1 + len(kinds))).bit_length() - 1  # a power of two
     labels = np.repeat(np.arange(1 + len(kinds), dtype=np.int32), count)
     random = np.random.RandomState(seed)

@@ -1,4 +1,4 @@
-"""Small networks that learn what was done to an image: where they doubt that nothing was, the image is odd."""
+"""Small networks that learn what was done to an image: if they doubt that nothing was, the image is odd."""
 
 import functools
 import math
@@ -18,21 +18,22 @@ from tfbnood.statistics.pretext.network import Layer, layers_of, run_network, tr
 
 __all__ = ["Pretext"]
 
-_FEATURES_OF = 4000  # reference images, at most, whose features are taken
+_FEATURES_OF = 4000  # maximum reference images whose features are used
 _PARTS = ("kernel", "scale", "bias")  # of a layer; version 0.1.0 had scale and bias in this order
 
 
 class Pretext(EvidenceStatistic):
-    """−log of the probability that nothing was done to an image, by networks that know what can be.
+    """−log of the probability that nothing was done to an image, by networks that know the possible changes.
 
     The networks, of six convolutions with batch normalisation, are trained while the statistic is fitted, on the
-    reference images and on pseudo-outliers made of them (`tfbnood.pseudo`): they tell which of the kinds they see.
-    Neither labels nor outliers are needed. What they learn for that, such as what is up and which parts belong
-    together, likelihoods and pixels do not know. `ensemble` also asks how far the networks' features, the means of the
-    last convolution's channels, are from those of reference images: squared Mahalanobis distance, averaged.
+    reference images and on pseudo-outliers made from them (`tfbnood.pseudo`), to distinguish the kinds. Neither labels
+    nor outliers are needed. The networks learn what likelihoods and pixels do not capture, such as which way is up and
+    which parts belong together. `ensemble` also uses the distance of the networks' features, the means of the last
+    convolution's channels, from those of reference images: squared Mahalanobis distance, averaged.
 
     Args:
-        steps: of training, at most; few reference images have one for four of them, or 100. Defaults to 2,000.
+        steps: maximum steps of training; with few reference images one step per four of them, but at least 100.
+            Defaults to 2,000.
         width: channels of the first two convolutions; the next have twice and four times as many. Defaults to 24.
         kinds: of pseudo-outliers, for one network. Defaults to two networks, whose scores are averaged: one learns
             `tfbnood.pseudo.KINDS`, the other, with fewer images of each, `ALL_KINDS`.
@@ -61,7 +62,7 @@ class Pretext(EvidenceStatistic):
     ):
         if unknown := set(kinds or ()) - set(ALL_KINDS):
             raise StatisticError(
-                f"kinds must be of {', '.join(ALL_KINDS)}. Received: {', '.join(sorted(unknown))}"
+                f"kinds must be some of {', '.join(ALL_KINDS)}. Received: {', '.join(sorted(unknown))}"
             )
         if min(steps, width) < 1:
             raise StatisticError(
@@ -81,7 +82,7 @@ class Pretext(EvidenceStatistic):
         for index, kinds in enumerate(self._lessons):
             trained = train_network(reference, kinds, self.steps, self.width, self.seed)
             for layer, weights in trained.items():
-                # Bytes: what they round off is far below the networks' own doubts, and detectors are to be small.
+                # Bytes keep detectors small; their rounding errors are far below the networks' own uncertainty.
                 kernel, scale = as_bytes(weights.kernel)
                 setattr(self, _name("kernel", index, layer), kernel)
                 setattr(self, _name("scale", index, layer), scale.astype(np.float32))
@@ -120,25 +121,25 @@ class Pretext(EvidenceStatistic):
         }
 
     def _fit_features(self, images: np.ndarray) -> None:
-        """Where the features of in-distribution images lie."""
+        """Learns where the features of in-distribution images lie."""
         self.prepare()
         features_of = compile_rows(
             lambda batch: tf.stack([one for one, _ in self._outputs(batch)], axis=1),
             self.image_shape_,
         )
         features = features_of(images, "pretext of reference images")
-        centres, whitening = zip(*map(_whitening, features.transpose(1, 0, 2)), strict=True)
+        centres, whitening = zip(*map(_compute_whitening, features.transpose(1, 0, 2)), strict=True)
         self.centres_ = np.stack(centres).astype(np.float32)
         self.whitening_ = np.stack(whitening).astype(np.float32)
 
     def tensor_score(self, evidence: Evidence) -> tf.Tensor:
-        return _doubt(self._outputs(evidence.images))
+        return _compute_doubt(self._outputs(evidence.images))
 
     def tensor_columns(self, evidence: Evidence) -> tf.Tensor:
-        """The score, and how far the features are from those of reference images: `[n, 2]`."""
+        """The score, and the distance of the features from those of reference images: `[n, 2]`."""
         outputs = self._outputs(evidence.images)
-        columns = [_doubt(outputs)]
-        if hasattr(self, "centres_"):  # not where it was saved before they were kept
+        columns = [_compute_doubt(outputs)]
+        if hasattr(self, "centres_"):  # absent in files of versions that did not store them
             columns.append(self._distance([features for features, _ in outputs]))
         return tf.stack(columns, axis=1)
 
@@ -160,17 +161,17 @@ class Pretext(EvidenceStatistic):
         return tf.reduce_sum(tf.square(white), axis=(0, 2)) / len(features)
 
 
-def _doubt(outputs: list[tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
+def _compute_doubt(outputs: list[tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
     """−log of the probability that nothing was done, the mean over the networks."""
     return -tf.add_n([logs[:, 0] for _, logs in outputs]) / len(outputs)
 
 
-def _whitening(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre `[d]`, and a matrix `[d, d]` that makes of distances from it those of Mahalanobis (Ledoit–Wolf)."""
+def _compute_whitening(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre `[d]`, and a matrix `[d, d]` that turns distances from it into Mahalanobis distances (Ledoit–Wolf)."""
     from sklearn.covariance import LedoitWolf
 
     centre = features.mean(axis=0)
-    # A feature that is the same in all reference images must not divide by nothing, nor one that others foretell.
+    # Guard against constant and collinear features.
     scale = np.maximum(features.std(axis=0), 1e-3)
     covariance = LedoitWolf().fit((features - centre) / scale).covariance_
     root = np.linalg.cholesky(covariance + 1e-3 * np.eye(len(centre)))
@@ -178,7 +179,7 @@ def _whitening(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_bytes(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8 values, and by output channel what to multiply them with."""
+    """int8 values, and a factor per output channel."""
     largest = np.abs(kernel).max(axis=tuple(range(kernel.ndim - 1)))
     scale = np.maximum(largest, 1e-30) / 127
     return np.rint(kernel / scale).astype(np.int8), scale
@@ -192,7 +193,7 @@ def _name(part: str, network: int, layer: str) -> str:
 def _named(
     state: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
-    """The state of version 0.1.0, which had all kernels in one vector and all that multiplies and adds in another."""
+    """The state of version 0.1.0, which had all kernels in one vector and all scales and biases in another."""
     named = {key: value for key, value in state.items() if key not in ("weights_", "scales_")}
     for flat, parts in (("weights_", ("kernel",)), ("scales_", ("scale", "bias"))):
         names = [name for name in shapes if name.startswith(parts)]
