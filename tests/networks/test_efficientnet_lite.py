@@ -266,7 +266,7 @@ def test_a_package_with_an_altered_file_is_refused_and_its_code_is_not_run(monke
     assert load_efficientnet_lite0((32, 32, 3)).output_shape == (None, 1280)
     data = copy.read_bytes()
     copy.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(DataError, match="was altered: reinstall the package"):
+    with pytest.raises(DataError, match="was altered: reinstall its package"):
         load_efficientnet_lite0((32, 32, 3))
 
 

@@ -151,7 +151,7 @@ def test_a_network_without_batch_normalisation_has_features_alone_and_says_so(di
     with pytest.warns(UserWarning, match="no BatchNormalization layers"):
         detector = Detector(plain, reference=digits.train[:80])
     assert [one.name for one in detector.statistic._members] == ["features"]
-    with pytest.raises(StatisticError, match="Received: a model with none"):
+    with pytest.raises(StatisticError, match="Received: a model without any"):
         Detector(plain, "bn_moments", reference=digits.train[:80])
 
 
@@ -182,7 +182,7 @@ def test_a_preprocessing_is_known_again_or_refused(digits, tmp_path):
         (lambda: Network(sequential(), size=(8, 8)), r"size must be \(16, 16\)"),
         (lambda: Network(Subclassed(), size=(8,)), r"size must be \(height, width\)"),
         (lambda: Network(sequential(), layers=["nothing"]), "such as dropout.*'nothing'"),
-        (lambda: Network(Subclassed(), layers=["conv"]), "layers goes with a Functional"),
+        (lambda: Network(Subclassed(), layers=["conv"]), "layers needs a Functional"),
         (
             lambda: Network(keras.Sequential([keras.Input((8,)), layers.Dense(2)])),
             "one input of images",
@@ -199,13 +199,15 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(make, message):
 
 
 def test_a_network_that_fails_on_the_images_is_refused_with_its_reason(digits):
-    with pytest.raises(StatisticError, match=r"model must take images of shape \(8, 8, 1\).*fails"):
+    with pytest.raises(
+        StatisticError, match=r"model must accept images of shape \(8, 8, 1\).*fails"
+    ):
         Detector(Network(Subclassed(), size=(2, 2)), reference=digits.train[:30])
 
 
 def test_preprocess_goes_with_a_plain_network_alone(digits, brought_model):
     for model in (Network(sequential()), brought_model, None):
-        with pytest.raises(StatisticError, match="preprocess goes with a plain Keras model"):
+        with pytest.raises(StatisticError, match="preprocess needs a plain Keras model"):
             Detector(model, reference=digits.train[:30], preprocess=layers.Rescaling(1 / 255))
 
 

@@ -140,7 +140,7 @@ def test_an_altered_file_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
     data = file_of()
     path.write_bytes(data[:-1] + b"\x01")
     monkeypatch.delattr(torch_file, "_parse")
-    with pytest.raises(DataError, match="was altered: reinstall the package") as error:
+    with pytest.raises(DataError, match="was altered: reinstall its package") as error:
         read_state_dict(path, sha256=hashlib.sha256(data).hexdigest())
     assert "\n" not in str(error.value)
 

@@ -77,7 +77,7 @@ def test_likelihoods_count_every_image_in_common_bins():
             expected, _ = np.histogram(sets[name], data.edges)
             np.testing.assert_array_equal(data.values[inner], expected[inner])
     assert all(np.array_equal(one, edges[0]) for one in edges)
-    assert figure.axes[0].get_ylabel() == "images a bin"
+    assert figure.axes[0].get_ylabel() == "images per bin"
     assert f"photos: 200 images, mean {BITS['training']['photos'].mean():.2f}" in legend_texts(
         figure.axes[1]
     )
@@ -239,7 +239,7 @@ def test_p_values_are_shares_of_images_against_the_uniform_level():
         assert data.values.sum() == pytest.approx(1)
     (level,) = axes.get_lines()
     assert list(level.get_ydata()) == [0.1, 0.1]
-    assert legend_texts(axes) == ["digits: 41 images", "photos: 4 images", "uniform: 0.1 a bin"]
+    assert legend_texts(axes) == ["digits: 41 images", "photos: 4 images", "uniform: 0.1 per bin"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("p-value", "share of images")
     (axes,) = plots.p_values([0.5, 0.7]).axes
     assert list(axes.get_lines()[0].get_ydata()) == [0.05, 0.05]
@@ -367,7 +367,7 @@ def test_a_figure_can_be_sent_to_another_process():
         (lambda: plots.bits_against_share([1.5], {"a": [1]}), r"shares must lie in \[0, 1\]"),
         (
             lambda: plots.bits_against_share([1], {"a": [1]}, bands={"b": ([1], [1])}),
-            r"bands must be of sets in bits, \['a'\]. Received: \['b'\]",
+            r"bands must have only sets in bits, \['a'\]. Received: \['b'\]",
         ),
         (
             lambda: plots.bits_against_share([1], {"a": [1]}, bands={"a": ([1], [1, 2])}),

@@ -29,7 +29,7 @@ def test_a_map_over_its_image_is_opaque_where_it_is_high():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"maps": MAPS[:, :2]}, "maps must be finite and of shape"),
+        ({"maps": MAPS[:, :2]}, "maps must be finite and have shape"),
         ({"maps": np.full_like(MAPS, np.nan)}, "maps must be finite"),
         ({"limit": 0}, "limit must be positive"),
         ({"columns": 0}, "columns must be at least 1"),

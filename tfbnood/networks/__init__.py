@@ -1,4 +1,4 @@
-"""Any Keras network, a classifier or an encoder, as something a detector can stand on."""
+"""Any Keras network, such as a classifier or an encoder, as the basis of a detector."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["Network", "load", "names"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imports TensorFlow, which a question for names does not need.
+    # Imports TensorFlow, which is not needed to list names.
     if name == "Network":
         from tfbnood.networks.network import Network
 

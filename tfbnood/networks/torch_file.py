@@ -1,7 +1,7 @@
-"""Weights from a legacy PyTorch file, without PyTorch and without running anything in it.
+"""Reads weights from a legacy PyTorch file, without PyTorch and without running anything in it.
 
 Such a file is five pickles (magic number, protocol version, system, state dict, list of storages), then the numbers of
-each storage after their count, an int64. The state dict says for every name which part of which storage is its tensor.
+each storage after their count, an int64. The state dict gives for every name the storage of its tensor and the part.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _MAX_DIMENSIONS = 8
 
-# Bounds for what a hostile file can cost. EfficientNet-Lite0: 19 MB, 10,696 opcodes, 1,086 tuples.
+# Limits for hostile files. EfficientNet-Lite0: 19 MB, 10,696 opcodes, 1,086 tuples.
 _MAX_FILE_BYTES = 1 << 28
 _MAX_OPCODES = 50_000
 # Python hashes tuples in tuples by recursion in C: a key of a million of them crashes it.
@@ -45,7 +45,7 @@ _DTYPES = {
 _TUPLES = frozenset({"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"})
 _PUTS = frozenset({"BINPUT", "LONG_BINPUT"})
 _GETS = frozenset({"BINGET", "LONG_BINGET"})
-# All that torch writes for a state dict; nothing that makes objects of classes or duplicates the stack.
+# Everything torch writes for a state dict; nothing that creates objects or duplicates the stack.
 _NEEDED = (
     _TUPLES
     | _PUTS
@@ -58,7 +58,7 @@ _OPCODES = {opcode.code.encode("latin-1"): opcode for opcode in pickletools.opco
 
 
 class _Refused(Exception):
-    """Why a file is refused, as the end of a sentence."""
+    """The reason for refusing a file, as the end of a sentence."""
 
 
 class _StorageType(NamedTuple):
@@ -81,7 +81,7 @@ class _Tensor(NamedTuple):
 
 
 class _Ordered:
-    """Stands for an `OrderedDict`: entries by name; attributes (torch's `_metadata`) are dropped."""
+    """Stands in for an `OrderedDict`: entries by name; attributes (torch's `_metadata`) are dropped."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Any] = {}
@@ -96,12 +96,12 @@ class _Ordered:
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that knows three kinds of names and makes inert records of them."""
+    """An unpickler that knows three kinds of names and turns them into inert records."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
 
-        # Made anew for every file: a pickle can set attributes of what `find_class` returns.
+        # New for every file: a pickle can set attributes of what `find_class` returns.
         def make_ordered() -> _Ordered:
             return _Ordered()
 
@@ -131,10 +131,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_state_dict(path: str | os.PathLike[str], *, sha256: str) -> dict[str, np.ndarray]:
-    """The arrays in a file that `torch.save(network.state_dict(), path)` of PyTorch before 1.6 wrote.
+    """Reads a file that `torch.save(network.state_dict(), path)` of PyTorch before 1.6 wrote.
 
     The digest is checked before anything is parsed. The pickles are then read by an unpickler that knows the few names
-    with which torch describes tensors, makes inert records of them, and refuses any other name.
+    with which torch describes tensors, turns them into inert records, and refuses any other name.
 
     Args:
         path: of the file; at most 256 MB.
@@ -145,7 +145,7 @@ def read_state_dict(path: str | os.PathLike[str], *, sha256: str) -> dict[str, n
         kernel of a convolution.
 
     Raises:
-        DataError: the file is missing, altered or damaged, or asks for anything but arrays.
+        DataError: if the file is missing, altered or damaged, or asks for anything but arrays.
 
     Example:
         >>> read_state_dict(folder / "weights.pth", sha256="0" * 64)
@@ -158,7 +158,7 @@ def read_state_dict(path: str | os.PathLike[str], *, sha256: str) -> dict[str, n
     found = hashlib.sha256(data).hexdigest()
     if found != sha256.lower():
         raise DataError(
-            f"{path} was altered: reinstall the package that it is from; "
+            f"{path} was altered: reinstall its package; "
             f"its SHA-256 must be {sha256}. Received: {found}"
         )
     try:
@@ -197,7 +197,9 @@ def _parse(data: bytes) -> dict[str, np.ndarray]:
         raise _Refused("it does not hold a dictionary of tensors")
     tensors = {name: _checked(tensor, name) for name, tensor in state.entries.items()}
     storages = _read_storages(data, position, keys, tensors)
-    return {name: _view(tensor, storages[tensor.storage.key]) for name, tensor in tensors.items()}
+    return {
+        name: _make_view(tensor, storages[tensor.storage.key]) for name, tensor in tensors.items()
+    }
 
 
 def _unpickle(data: bytes, start: int, what: str) -> tuple[Any, int]:
@@ -207,12 +209,12 @@ def _unpickle(data: bytes, start: int, what: str) -> tuple[Any, int]:
         return _Unpickler(data[start:end]).load(), end
     except _Refused:
         raise
-    except Exception as error:  # The opcodes are fine one by one, and make no sense in this order.
+    except Exception as error:  # Each opcode is allowed, but their order makes no sense.
         raise _Refused(f"its {what} is damaged ({type(error).__name__})") from None
 
 
 def _check_opcodes(data: bytes, start: int, what: str) -> int:
-    """The end of the pickle at `start`; refuses what could exhaust memory before `find_class` is asked."""
+    """The end of the pickle at `start`; refuses what could exhaust memory before `find_class` is called."""
     stream = io.BytesIO(data)
     stream.seek(start)
     pushed, made = "", 0
@@ -232,7 +234,7 @@ def _check_opcodes(data: bytes, start: int, what: str) -> int:
         elif name in _GETS:
             # A tuple of two tuples, each of two tuples, … is small here and huge once it is walked.
             if memo.get(argument) not in ("BINUNICODE", "GLOBAL"):
-                raise _Refused(f"its {what} uses a value twice that is neither a text nor a name")
+                raise _Refused(f"its {what} uses a value twice that is neither a string nor a name")
             pushed = memo[argument]
         else:
             pushed = name
@@ -282,7 +284,7 @@ def _fits(offset: int, size: tuple[Any, ...], stride: tuple[Any, ...], length: i
     if not all(type(step) is int and 0 <= step <= length for step in stride):
         return False
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    # Steps of 0 would let one number stand for a huge array.
+    # Strides of 0 would turn one number into a huge array.
     return offset >= 0 and last < length and math.prod(size) <= length
 
 
@@ -317,7 +319,7 @@ def _read_storages(
     return storages
 
 
-def _view(tensor: _Tensor, storage: np.ndarray) -> np.ndarray:
+def _make_view(tensor: _Tensor, storage: np.ndarray) -> np.ndarray:
     steps = [step * storage.itemsize for step in tensor.stride]
     start = storage[tensor.offset :]
     return np.lib.stride_tricks.as_strided(start, tensor.size, steps, writeable=False)

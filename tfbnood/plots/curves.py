@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALONG", "PRECISION_RECALL", "ROC", "Curve", "curve_band", "precision_recall", "roc"]
 
-# Where bands are measured; not at 0, where no threshold has a precision.
+# Where bands are measured; not at 0, where precision is undefined.
 ALONG = np.linspace(0.005, 1, 200)
 
 
@@ -49,7 +49,7 @@ def curve_band(
 ) -> Points:
     """The 95 % percentile band of a curve's heights at `ALONG`, low and high.
 
-    Inliers and outliers are drawn apart, as for the intervals of `tfbnood.metrics`.
+    Inliers and outliers are resampled separately, as for the intervals of `tfbnood.metrics`.
     """
     random = np.random.default_rng(seed)
     classes = np.flatnonzero(is_ood == 0), np.flatnonzero(is_ood == 1)
@@ -58,7 +58,7 @@ def curve_band(
         drawn = np.concatenate([random.choice(rows, len(rows)) for rows in classes])
         heights.append(curve.heights(*curve.points(is_ood[drawn], scores[drawn])))
     low, high = np.percentile(heights, (2.5, 97.5), axis=0)
-    # Where a curve jumps, percentiles may leave the curve itself outside by a hair.
+    # Where a curve jumps, percentiles may just miss the curve itself.
     own = curve.heights(*curve.points(is_ood, scores))
     return np.minimum(low, own), np.maximum(high, own)
 
@@ -83,7 +83,7 @@ def _precision_recall_points(is_ood: np.ndarray, scores: np.ndarray) -> Points:
 
 def _precision_recall_heights(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
     # The highest threshold that finds so many: precision does not change linearly between thresholds. Rounding must
-    # not ask for one outlier more.
+    # not require one more outlier.
     return precision[np.searchsorted(recall, ALONG - 1e-9)]
 
 
@@ -96,7 +96,7 @@ PRECISION_RECALL = Curve("average_precision", _precision_recall_points, _precisi
 def roc(is_ood: Any, scores: Any, *, seed: int = 0, title: str = "") -> "Figure":
     """Draws ROC curves with 95 % bands and AUROC.
 
-    Bands are pointwise, by bootstrap over images: outliers and inliers are drawn apart, 200 times.
+    Bands are pointwise, by bootstrap over images: outliers and inliers are resampled separately, 200 times.
 
     Args:
         is_ood: `[n]`, True or 1 for outliers.
@@ -126,8 +126,8 @@ def roc(is_ood: Any, scores: Any, *, seed: int = 0, title: str = "") -> "Figure"
 def precision_recall(is_ood: Any, scores: Any, *, seed: int = 0, title: str = "") -> "Figure":
     """Draws precision-recall curves with 95 % bands and average precision.
 
-    Curves are steps, as average precision is their area; bands are as for `roc`. The level of chance is the share
-    of outliers.
+    Curves are steps, whose area is the average precision; bands are as for `roc`. The chance level is the share of
+    outliers.
 
     Args:
         is_ood: `[n]`, True or 1 for outliers.

@@ -1,4 +1,4 @@
-"""P-values, and the images that decide."""
+"""P-values, and the most and least unusual images."""
 
 import math
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ __all__ = ["extremes", "p_values"]
 
 
 def p_values(p_values: Any, *, bins: int = 20, title: str = "") -> "Figure":
-    """Draws histograms of p-values against the uniform level that they have in-distribution.
+    """Draws histograms of p-values against their uniform in-distribution level.
 
-    A bin holds its right edge, so that the first bar is the share of alarms at a false-alarm rate of 1/bins.
+    A bin includes its right edge, so that the first bar is the share of alarms at a false-alarm rate of 1/bins.
 
     Args:
         p_values: `[n]` or `{set: [n]}`, in [0, 1].
@@ -49,12 +49,12 @@ def p_values(p_values: Any, *, bins: int = 20, title: str = "") -> "Figure":
     figure = new_figure(7.6, 4.2)
     axes = figure.subplots()
     for index, (name, values) in enumerate(vectors(p_values, "p_values", "all").items()):
-        # Rounding must not move a p-value into the next bin; 0 has none of its own.
+        # Rounding must not move a p-value into the next bin; 0 belongs to the first.
         places = np.ceil(within_one(values, "p_values") * bins - 1e-9).astype(int)
         counts = np.bincount(np.maximum(places, 1) - 1, minlength=bins)
         label = f"{name}: {len(values)} images"
         draw_histogram(axes, counts / len(values), edges, index, label)
-    axes.axhline(1 / bins, label=f"uniform: {1 / bins:.3g} a bin", **CHANCE)
+    axes.axhline(1 / bins, label=f"uniform: {1 / bins:.3g} per bin", **CHANCE)
     axes.set_xlabel("p-value")
     axes.set_ylabel("share of images")
     axes.set_title(title or "p-values: uniform in-distribution")
@@ -75,7 +75,7 @@ def extremes(
     Args:
         images: `[n, height, width, channels]` in 0–255, grey or colour.
         scores: `[n]`, higher means more out-of-distribution.
-        count: images in a row. Defaults to 8, or all when there are fewer.
+        count: images per row. Defaults to 8, or all if there are fewer.
         names: of the images, `[n]`, written above the scores.
         title: Defaults to what is drawn.
 
@@ -113,7 +113,7 @@ def extremes(
 
 
 def _number_style(values: np.ndarray) -> str:
-    """Four digits of the largest value; the others have as many decimals, to be compared at a glance."""
+    """A format with four digits for the largest value, and equally many decimals for the others."""
     largest = np.abs(values).max()
     if not 1e-3 <= largest < 1e6:
         return ".4g"

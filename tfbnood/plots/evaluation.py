@@ -25,7 +25,7 @@ __all__ = ["contamination", "delta_against_contamination"]
 
 
 def contamination(evaluation: "Evaluation") -> "Figure":
-    """Draws AUROC against the share of outliers in the pool, a panel a set; the same as `evaluation.plot()`.
+    """Draws AUROC against the share of outliers in the pool, one panel per set; the same as `evaluation.plot()`.
 
     Args:
         evaluation: what `tfbnood.evaluate` returned.
@@ -52,12 +52,12 @@ def delta_against_contamination(
 ) -> "Figure":
     """Draws the paper's Δ of every kind of image against the share of outliers in the pool.
 
-    Lines are medians, bands hold the middle 80 % of a kind. Where bands of outliers and of inliers overlap, no
-    threshold on Δ parts the two.
+    Lines are medians, bands the middle 80 % of a kind. Where the bands of outliers and inliers overlap, no threshold
+    on Δ separates the two.
 
     Args:
         deltas: `{share: {kind: [n]}}`, shares in (0, 1]: Δ of the images of a pool, in nats, as `bn_delta` scores
-            them. With a share of 1 outliers are a pool of their own.
+            them. With a share of 1 outliers form a separate pool.
         title: Defaults to what is drawn.
 
     Returns:

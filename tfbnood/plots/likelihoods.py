@@ -30,10 +30,10 @@ __all__ = ["bits_against_share", "likelihoods"]
 def likelihoods(
     bits: Mapping[str, Mapping[str, Any]], *, bins: int = 50, title: str = ""
 ) -> "Figure":
-    """Draws histograms of bits per dimension: a panel a mode of batch normalisation, a colour a set.
+    """Draws histograms of bits per dimension: one panel per mode of batch normalisation, one colour per set.
 
-    Bins are common to all. They span the middle 99 % of every set; what lies beyond is counted in the outermost
-    bins, and the axis says how many values that are.
+    All share the same bins, which span the middle 99 % of every set; values beyond are counted in the outermost bins,
+    and the axis states their number.
 
     Args:
         bits: `{mode: {set: [n]}}`, in bits per dimension.
@@ -68,7 +68,7 @@ def likelihoods(
             label = f"{name}: {len(values)} images, mean {values.mean():.2f}"
             draw_histogram(axes, counts, edges, names.index(name), label)
         axes.set_title(f"{mode} mode")
-        axes.set_ylabel("images a bin")
+        axes.set_ylabel("images per bin")
         legend_beside(axes)
     unit = "bits per dimension"
     panels[-1].set_xlabel(f"{unit} (outermost bins: also {beyond} beyond)" if beyond else unit)
@@ -83,7 +83,7 @@ def bits_against_share(
     bands: Mapping[str, tuple[Any, Any]] | None = None,
     title: str = "",
 ) -> "Figure":
-    """Draws mean bits per dimension against the share r of test images in a batch, a curve a set.
+    """Draws mean bits per dimension against the share r of test images in a batch, one curve per set.
 
     Args:
         shares: r in [0, 1], `[k]`: 0 is evaluation mode, 1 training mode.
@@ -105,7 +105,9 @@ def bits_against_share(
     curves = vectors(bits, "bits", "test images")
     bands = bands or {}
     if set(bands) - set(curves):
-        raise DataError(f"bands must be of sets in bits, {list(curves)}. Received: {list(bands)}")
+        raise DataError(
+            f"bands must have only sets in bits, {list(curves)}. Received: {list(bands)}"
+        )
     figure = new_figure(7.6, 4.2)
     axes = figure.subplots()
     for index, (name, values) in enumerate(curves.items()):

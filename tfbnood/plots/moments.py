@@ -1,4 +1,4 @@
-"""Why images were flagged: how far their own batch-norm moments lie from those of reference images, by channel."""
+"""Why images were flagged: the deviations of their batch-norm moments from those of reference images, by channel."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,9 @@ def moments(
     """Shows why images were flagged: the `moment_map` of their `moment_deviations`.
 
     Args:
-        model: any Keras network with batch normalisation, or a model with `log_prob(images, training=…)` and such.
-        images: `[n, height, width, channels]` in 0–255; of several the mean deviation is drawn.
-        reference: in-distribution images, e.g. the training images; 1,000 of them are used, at most.
+        model: a Keras network, or a model with `log_prob(images, training=…)`, with batch normalisation.
+        images: `[n, height, width, channels]` in 0–255; for several, the mean deviation is drawn.
+        reference: in-distribution images, e.g. the training images; at most 1,000 of them are used.
         title: Defaults to what is drawn.
 
     Returns:
@@ -56,16 +56,16 @@ def moment_deviations(
     reference_images: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Measures images' own batch-norm moments in standard deviations of the reference images, from their mean.
+    """Measures the deviations of images' own batch-norm moments from the reference images', in standard deviations.
 
     A moment is an image's own mean, or the logarithm of its own variance, in a channel of a batch normalisation, in
-    evaluation mode. A layer that normalises vectors has no variance within an image, thus means only.
+    evaluation mode. A layer that normalises vectors has no variance within an image, thus only means.
 
     Args:
-        model: any Keras network with batch normalisation, or a model with `log_prob(images, training=…)` and such.
+        model: a Keras network, or a model with `log_prob(images, training=…)`, with batch normalisation.
         images: `[n, height, width, channels]` in 0–255.
         reference: in-distribution images, e.g. the training images.
-        reference_images: how many of them are used, at most. Defaults to 1,000.
+        reference_images: maximum number of them to use. Defaults to 1,000.
         seed: of their choice.
 
     Returns:
@@ -82,7 +82,7 @@ def moment_deviations(
         >>> [values.shape for values in next(iter(found.values())).values()]
         [(2, 1), (2, 1)]
     """
-    # TensorFlow is loaded here and not by whoever draws stored numbers.
+    # Imported here, so that drawing stored numbers does not load TensorFlow.
     from tfbnood._core.sampling import sample_of
     from tfbnood.networks.network import as_model
     from tfbnood.scoring.compiled import compile_rows
@@ -108,7 +108,7 @@ def moment_deviations(
         moments_of(some).astype(np.float64)
         for some in (images, sample_of(reference, reference_images, seed))
     )
-    # A channel that is the same in all reference images must not divide by nothing.
+    # Guard against channels that are constant over all reference images.
     deviations = (own - usual.mean(axis=0)) / np.maximum(usual.std(axis=0), 1e-3)
 
     found: dict[str, dict[str, np.ndarray]] = {}
@@ -122,10 +122,10 @@ def moment_deviations(
 def moment_map(
     deviations: Mapping[str, Mapping[str, Any]], *, limit: float = 5.0, title: str = ""
 ) -> "Figure":
-    """Draws deviations of batch-norm moments as heat maps: a row a layer, a column a channel, grey where there is none.
+    """Draws deviations of batch-norm moments as heat maps: one row per layer, one column per channel, grey if absent.
 
     Args:
-        deviations: `{layer: {"mean": [n, channels], "log variance": [n, channels]}}` in standard deviations, as of
+        deviations: `{layer: {"mean": [n, channels], "log variance": [n, channels]}}` in standard deviations, from
             `moment_deviations`; their mean over the n images is drawn.
         limit: where colours end, in standard deviations. Defaults to 5.
         title: Defaults to what is drawn.
@@ -148,17 +148,17 @@ def moment_map(
     panels = figure.subplots(1, len(_MOMENTS), sharex=True, sharey=True)
     for axes, moment in zip(panels, _MOMENTS, strict=True):
         shown = axes.imshow(
-            _padded_rows(deviations, moment),
+            _pad_rows(deviations, moment),
             cmap="PuOr",
             vmin=-limit,
             vmax=limit,
             aspect="auto",
             interpolation="nearest",
         )
-        axes.set_facecolor("0.75")  # What is NaN is not painted: there is no such channel.
+        axes.set_facecolor("0.75")  # NaN is not painted: there is no such channel.
         axes.set_title(moment)
         axes.set_xlabel("channel")
-    size = 6 if len(layers) > 12 else 9  # Rows of many layers are only so high.
+    size = 6 if len(layers) > 12 else 9  # With many layers, rows are low.
     panels[0].set_yticks(named, [layers[row] for row in named], fontsize=size)
     panels[0].set_ylabel("layer, first on top")
     unit = f"standard deviations of the reference images; colours end at ±{limit:g}"
@@ -171,7 +171,7 @@ def moment_map(
 
 
 def _number_of_images(deviations: Mapping[str, Mapping[str, Any]]) -> int:
-    """Checks deviations and returns how many images they are of."""
+    """Checks deviations and returns the number of images."""
     shapes = {
         (layer, moment): np.shape(values)
         for layer, by_moment in deviations.items()
@@ -186,7 +186,7 @@ def _number_of_images(deviations: Mapping[str, Mapping[str, Any]]) -> int:
     return images.pop()
 
 
-def _padded_rows(deviations: Mapping[str, Mapping[str, Any]], moment: str) -> np.ndarray:
+def _pad_rows(deviations: Mapping[str, Mapping[str, Any]], moment: str) -> np.ndarray:
     """The mean over images of one moment, `[layers, most channels]`; NaN where a layer has no such channel."""
     most = max(np.shape(values)[1] for layer in deviations.values() for values in layer.values())
     rows = np.full((len(deviations), most), np.nan)

@@ -1,4 +1,4 @@
-"""What pictures share: colours and lines that can be told apart, figures without pyplot, checks, and files."""
+"""What pictures share: distinguishable colours and lines, figures without pyplot, checks, and files."""
 
 import functools
 import io
@@ -31,9 +31,9 @@ __all__ = [
     "write_figure",
 ]
 
-# Okabe & Ito's colours, which colour-blind readers can tell apart.
+# Okabe & Ito's colours, which colour-blind readers can distinguish.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-# Five, which is prime to eight: a colour that comes again has another line. Dots are left to levels of chance.
+# Five dashes for eight colours: a repeated colour gets another dash. Dots are reserved for chance levels.
 _DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1)))
 _MARKERS = "osD^vPX*h"
 CHANCE: Mapping[str, Any] = {"color": "0.4", "linestyle": ":"}
@@ -50,17 +50,17 @@ def marker(index: int) -> str:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Makes an empty figure of a size in inches that pyplot does not know, so that nobody has to close it."""
+    """Makes an empty figure of a size in inches, unknown to pyplot, so that nobody has to close it."""
     import matplotlib.figure
 
     figure: Any = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
-    # A notebook that has not imported pyplot knows no other picture of a figure; one that has takes its own instead.
+    # Without pyplot, a notebook has no other picture of a figure; with pyplot, it uses its own.
     figure._repr_png_ = functools.partial(_png, figure)
     return figure
 
 
 def draw_band(axes: Any, places: Any, low: Any, high: Any, index: int) -> None:
-    """Fills what lies between two limits of the curve with that index."""
+    """Fills the area between two limits of the curve with that index."""
     colour = line(index)["color"]
     axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
 
@@ -71,7 +71,7 @@ def legend_beside(axes: Any) -> None:
 
 
 def share_axis(axes: Any, shares: list[float]) -> None:
-    """Makes x an axis of shares of outliers in a pool: logarithmic, with a tick a share."""
+    """Makes x an axis of shares of outliers in a pool: logarithmic, with one tick per share."""
     axes.set_xscale("log")
     axes.set_xticks(shares, [f"{share:g}" for share in shares], minor=False)
     axes.set_xticks([], minor=True)
@@ -114,7 +114,7 @@ def vectors(values: Any, name: str, label: str) -> dict[str, np.ndarray]:
 
 
 def check_length(values: Any, others: Any, name: str, of: str) -> None:
-    """Raises unless there are as many values as others."""
+    """Raises unless both have the same length."""
     if len(values) != len(others):
         raise DataError(
             f"{name} must be as many as {of}, {len(others)}. Received: {len(values)} values"
@@ -122,7 +122,7 @@ def check_length(values: Any, others: Any, name: str, of: str) -> None:
 
 
 def check_at_least_one(value: int, name: str) -> None:
-    """Raises unless a number of things is at least 1."""
+    """Raises unless a count is at least 1."""
     if value < 1:
         raise DataError(f"{name} must be at least 1. Received: {name}={value}")
 

@@ -30,10 +30,10 @@ def where(
 
     Args:
         images: `[n, height, width, channels]` in 0–255.
-        maps: `[n, height, width]`, as of `Detector.explain`: 0 is the mean of an image's places, 1 their deviation.
+        maps: `[n, height, width]`, from `Detector.explain`: 0 is the mean of an image's places, 1 their deviation.
         over: draw each map over its image, more opaque where it is higher. Defaults to beside it.
         labels: a text above each image, such as its p-value.
-        columns: images in a row, at most. Defaults to 4.
+        columns: maximum images per row. Defaults to 4.
         limit: where colours end, in standard deviations. Defaults to 3.
         title: Defaults to what is drawn.
 
@@ -54,7 +54,7 @@ def where(
     maps = np.asarray(maps, np.float64)
     if maps.shape != images.shape[:3] or not np.isfinite(maps).all():
         raise DataError(
-            f"maps must be finite and of shape {images.shape[:3]}, that of the images. Received: shape={maps.shape}"
+            f"maps must be finite and have shape {images.shape[:3]}, like the images. Received: shape={maps.shape}"
         )
     if not limit > 0:
         raise DataError(f"limit must be positive. Received: limit={limit}")
@@ -64,7 +64,7 @@ def where(
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
     panels = 1 if over else 2
-    # Room for the bar on the right.
+    # Space for the bar on the right.
     figure = new_figure(1.5 * panels * columns + 1.2, 1.7 * rows + 0.6)
     grid = figure.subplots(rows, panels * columns, squeeze=False)
     for axes in grid.ravel():
@@ -82,7 +82,7 @@ def where(
         )
         if labels is not None:
             first.set_title(labels[index], fontsize=8)
-    # Not of a map itself, whose opacity the bar would share.
+    # Not from a map itself, whose opacity the bar would share.
     scale = ScalarMappable(Normalize(-limit, limit), "inferno")
     bar = figure.colorbar(scale, ax=grid, extend="both", shrink=0.8, aspect=30)
     bar.set_label("unusual: deviations from the image's mean place", fontsize=8)
@@ -91,5 +91,5 @@ def where(
 
 
 def _shown(image: np.ndarray) -> np.ndarray:
-    """Grey images as matrices, as matplotlib wants them."""
+    """Grey images as matrices, as matplotlib expects them."""
     return image[..., 0] if image.shape[-1] == 1 else image
