@@ -455,9 +455,12 @@ def test_scores_need_no_tensorflow():
         ({"capacity": 8}, "capacity must be an integer of at least 32"),
         ({"history": 8}, "history must be an integer of at least 64"),
         ({"fdr": 2}, r"fdr must lie in \(0, 1\)"),
-        ({"groups": [1]}, "groups must be 3 whole numbers or names"),
-        ({"groups": [1.5, 2, 3]}, "groups must be 3 whole numbers or names"),
-        ({"source": Calibration(np.arange(3.0)), "groups": [1, 2, 3]}, "groups must go with"),
+        ({"groups": [1]}, "groups must be 3 integers or names"),
+        ({"groups": [1.5, 2, 3]}, "groups must be 3 integers or names"),
+        (
+            {"source": Calibration(np.arange(3.0)), "groups": [1, 2, 3]},
+            "groups needs held-out scores in an array",
+        ),
     ],
 )
 def test_what_cannot_be_watched_is_refused(given, message):
@@ -475,7 +478,7 @@ def test_a_detector_must_be_calibrated():
     [
         ({}, "give images or scores. Received: neither"),
         ({"images": np.zeros((1, 2, 2, 1)), "scores": [1.0]}, "Received: both"),
-        ({"images": np.zeros((1, 2, 2, 1))}, "images need a monitor of a detector"),
+        ({"images": np.zeros((1, 2, 2, 1))}, "images need a monitor with a detector"),
         ({"scores": [1.0, np.inf]}, "scores must be finite"),
         ({"scores": ["a"]}, "scores must be numbers"),
         ({"scores": [[1.0]]}, r"scores must have shape \[n\]"),

@@ -119,7 +119,7 @@ def test_a_loaded_monitor_takes_images_with_the_same_detector_only(tmp_path):
     Monitor(detector).save(tmp_path / "monitor")
     images = np.zeros((2, 1, 1, 1), np.uint8)
     assert len(Monitor.load(tmp_path / "monitor", source=detector).update(images)) == 2
-    with pytest.raises(DataError, match="images need a monitor of a detector"):
+    with pytest.raises(DataError, match="images need a monitor with a detector"):
         Monitor.load(tmp_path / "monitor").update(images)
     with pytest.raises(
         DataError, match=r"source must have the held-out scores .*Received: 41 other"
@@ -155,7 +155,7 @@ def lose_a_value(folder):
     ("damage", "message"),
     [
         (damage_json, "cannot be loaded: it is damaged"),
-        (damage_arrays, "arrays.npz has another hash"),
+        (damage_arrays, "the hash of arrays.npz does not match"),
         (lose_arrays, "cannot be loaded: it is damaged"),
         (change_format, "must have format 1"),
         (lose_a_value, "cannot be loaded: it is damaged"),

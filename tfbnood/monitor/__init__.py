@@ -1,6 +1,6 @@
-"""Streams with guarantees: has something changed, since when, which images show it, how often is the alarm false?
+"""Monitors streams with guarantees: has something changed, since when, which images show it, how often is it false?
 
-NumPy and SciPy are all it needs; TensorFlow is imported by the detector that scores images, if there is one.
+Needs only NumPy and SciPy; TensorFlow is imported by the detector that scores images, if there is one.
 """
 
 from tfbnood.monitor.estimates import Estimate

@@ -1,9 +1,9 @@
 """Bets against "the p-values are uniform": an e-detector for the alarm, a CUSUM for the onset and a test martingale.
 
 Each bet multiplies its stake by `b(p) = 1 − ε + (ε/q)·1{p ≤ q}`, the likelihood ratio of "a share ε of the images are
-outliers, with p-values uniform below q". Its mean under uniform p-values is 1. No single (ε, q) is right for all
-outliers, so that equal stakes are on all pairs of a grid. A bet never grows with p: what holds for uniform p-values
-holds for larger ones.
+outliers, with p-values uniform below q". Its mean under uniform p-values is 1. No single (ε, q) suits all outliers, so
+equal stakes are placed on all pairs of a grid. A bet never grows with p: what holds for uniform p-values holds for
+larger ones.
 
 Notation: `L_j^t(k) = b_k(p_j) ⋯ b_k(p_t)`, averages over the K pairs k.
 
@@ -13,7 +13,7 @@ Notation: `L_j^t(k) = b_k(p_j) ⋯ b_k(p_t)`, averages over the K pairs k.
 - **CUSUM**: `C_t = mean_k max_{j≤t} L_j^t(k) ≤ M_t`. It alarms later than M at the same c; the j of its maximum is the
   likeliest onset.
 - **Test martingale**: `S_t = mean_k Σ_{j≤t} π_j L_j^t(k) + Σ_{j>t} π_j` with `Σ π_j = 1`. It starts at 1, and by Ville
-  `P(S_t ≥ c for any t) ≤ 1/c`, for ever.
+  `P(S_t ≥ c for any t) ≤ 1/c`, forever.
 
 References: Shin, Ramdas & Rinaldo, E-detectors, NEJSDS 2024, arXiv:2203.03532; Vovk, Nouretdinov & Gammerman, Validity
 and efficiency of the conformal CUSUM procedure 2024, arXiv:2412.03464; Ville 1939.
@@ -68,10 +68,10 @@ def unspent(bets: int) -> float:
 
 
 class Evidence:
-    """What all bets have won since the start; all logarithms, which do not overflow.
+    """The winnings of all bets since the start, as logarithms, which do not overflow.
 
     Attributes:
-        bets: how many p-values were bet on.
+        bets: number of p-values bet on.
 
     Example:
         >>> evidence = Evidence()
@@ -83,7 +83,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self.bets = 0
-        # Of the e-detector and the martingale: in one array, since an image takes less time than a call of NumPy's.
+        # For e-detector and martingale, in one array: NumPy's call overhead exceeds the computation for an image.
         self._sums = np.full((2, len(LEVELS)), -np.inf)
         self._added = np.zeros((2, 1))
         self._means: list[float] | None = None
@@ -136,7 +136,7 @@ class Evidence:
         return int(self.starts[self.cusum.argmax()])
 
     def lower(self, other: "Evidence") -> None:
-        """Keeps the smaller of two values, bet by bet: less evidence than was won is still valid."""
+        """Keeps the smaller of two values, bet by bet: less evidence than won is still valid."""
         self._sums, self._means = np.minimum(self._sums, other._sums), None
         self.cusum = np.minimum(self.cusum, other.cusum)
         self.starts = other.starts
@@ -152,7 +152,7 @@ class Evidence:
 
     @classmethod
     def from_state(cls, state: Mapping[str, np.ndarray]) -> "Evidence":
-        """Evidence that continues the one whose state it is."""
+        """Evidence that continues from a state."""
         evidence = cls()
         evidence.bets, evidence._sums = int(state["bets"]), state["sums"]
         evidence.cusum, evidence.starts = state["cusum"], state["starts"]

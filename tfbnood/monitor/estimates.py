@@ -33,10 +33,10 @@ class Estimate:
 
 
 def onset(p_values: np.ndarray, used: np.ndarray, first: int) -> Estimate:
-    """The index since which images are strange: the likeliest one, and the central 95 % of all likely ones.
+    """The index since which images have been strange: the likeliest one, and the central 95 % interval.
 
-    `P(onset = j) ∝ mean_k L_j^t(k)`: the summands of the e-detector are the posterior of the onset when every index is
-    as likely beforehand. Indices are whole numbers.
+    `P(onset = j) ∝ mean_k L_j^t(k)`: the summands of the e-detector are the posterior of the onset if all indices are
+    equally likely a priori. Indices are integers.
 
     Args:
         p_values: `[n]`, of the stream up to now.
@@ -75,9 +75,9 @@ def share(p_values: np.ndarray, starts: Sequence[int] = (0,)) -> Estimate:
     """The share of outliers: posterior mean and central 95 %.
 
     The model: a share ε of the images has p-values that are uniform below q, or normal scores with mean μ and standard
-    deviation σ; the others have uniform p-values. All ε in [0, 1) are as likely beforehand, as are q from 0.001 to 0.5
-    on a logarithmic scale, μ from 0.75 to 4.25 and σ from 0.4 to 1. The interval is that of the model: for other kinds
-    of outliers it may be too short, and outliers that look like inliers do not count.
+    deviation σ; the others have uniform p-values. A priori, all ε in [0, 1) are equally likely, as are q from 0.001 to
+    0.5 on a logarithmic scale, μ from 0.75 to 4.25 and σ from 0.4 to 1. The interval is that of the model: for other
+    kinds of outliers it may be too short, and outliers that look like inliers do not count.
 
     Args:
         p_values: `[n]`, among calibration scores alone.

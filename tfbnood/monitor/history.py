@@ -1,4 +1,4 @@
-"""The latest images of a stream: what is looked back on, in bounded memory."""
+"""The latest images of a stream, in bounded memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ class History:
         group: int | str,
         key: Any,
     ) -> None:
-        """Adds an image, and drops the oldest one where there is no room."""
+        """Adds an image; a full history drops its oldest one."""
         row = self.count % self.size
         self._numbers[row] = (score, p_value, stream_p_value, bet, False)
         self._groups[row], self._keys[row] = group, key
@@ -67,15 +67,15 @@ class History:
         return self._keys[index % self.size]
 
     def set_bets(self, index: int, used: np.ndarray) -> None:
-        """States anew which images from an index on were bet on."""
+        """Updates which images from an index on were bet on."""
         self._numbers[self._rows(index), self.COLUMNS.index("bet")] = used
 
     def forget(self, index: int) -> None:
-        """Marks images from an index on as taken out of the pool."""
+        """Marks images from an index on as removed from the pool."""
         self._numbers[self._rows(index), self.COLUMNS.index("forgotten")] = True
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """JSON-safe values and arrays, of what is kept."""
+        """The content as JSON-safe values and arrays."""
         rows = self._rows(0)
         names = {"groups": self._groups, "keys": self._keys}
         content = {name: [of[row] for row in rows] for name, of in names.items()}
@@ -85,7 +85,7 @@ class History:
 
     @classmethod
     def from_state(cls, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "History":
-        """A history that goes on as the one whose state it is."""
+        """A history that continues from a state."""
         history = cls(content["size"])
         history.count = content["count"]
         rows = history._rows(0)

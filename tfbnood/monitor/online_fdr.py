@@ -20,9 +20,9 @@ class Method:
     """Constants of one procedure.
 
     Attributes:
-        candidate: λ; p-values at or below are taken for likely outliers and cost nothing. None: all tests cost.
-        discard: τ; p-values above are taken for sure inliers and cost nothing.
-        gamma: how wealth is spent over time, `[n]` of whole numbers from 1 → non-increasing, summing to 1 at most.
+        candidate: λ; p-values at or below it count as likely outliers and cost nothing. None: all tests cost.
+        discard: τ; p-values above it count as certain inliers and cost nothing.
+        gamma: how wealth is spent over time: integers `[n]` from 1 → non-increasing values with a sum of at most 1.
 
     Example:
         >>> METHODS["saffron"].candidate, METHODS["addis"].discard
@@ -69,13 +69,13 @@ class OnlineFdr:
 
     where c counts the tests that cost wealth (all in LORD++, those with p > λ in SAFFRON, with λ < p ≤ τ in ADDIS).
     Proven for independent p-values. Conformal p-values share their n held-out scores, which makes them slightly
-    dependent; simulated with n = 1,000 and 5,000 the rate is 0.10 at `fdr=0.1` all the same.
+    dependent; simulated with n = 1,000 and 5,000, the rate is still 0.10 at `fdr=0.1`.
 
-    What n allows: outliers beyond all held-out scores have p-values below 1/(n + 1) and no smaller ones. Where outliers
-    are rare the levels soon fall far below that, and few are discovered: `level` shows it. At `fdr=0.1` and n = 5,000,
-    99 % of such outliers at a share of 5 %, 12 % of them at a share of 1 %.
+    The limit of n: outliers beyond all held-out scores have p-values spread over 0 to 1/(n + 1). If outliers are rare,
+    the levels soon fall far below that, and few are discovered: `level` shows it. At `fdr=0.1` and n = 5,000, 99 % of
+    such outliers are discovered at a share of 5 %, and 12 % at a share of 1 %.
 
-    The 1,000 latest discoveries are kept; older ones no longer raise the level, which errs on the side of no alarm.
+    The latest 1,000 discoveries are kept; older ones no longer raise the level, which errs towards no alarm.
 
     Args:
         fdr: in (0, 1).
@@ -84,8 +84,8 @@ class OnlineFdr:
 
     Attributes:
         level: α_t of the next test.
-        tests: how many p-values were tested.
-        discoveries: how many were rejected.
+        tests: number of p-values tested.
+        discoveries: number of discoveries.
 
     Example:
         >>> online = OnlineFdr(0.05)
@@ -145,7 +145,7 @@ class OnlineFdr:
         return found
 
     def get_state(self) -> dict[str, Any]:
-        """All that the decisions depend on, JSON-safe.
+        """Everything that decisions depend on, JSON-safe.
 
         Example:
             >>> OnlineFdr(0.1).get_state()["tests"]
@@ -164,7 +164,7 @@ class OnlineFdr:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "OnlineFdr":
-        """One that goes on as the one whose state it is.
+        """An instance that continues from a state.
 
         Example:
             >>> online = OnlineFdr(0.1)

@@ -19,9 +19,10 @@ class RankPool:
     ranks that are fixed beforehand: the highest scores, `capacity // 32` of them, one by one, and as many evenly spaced
     ranks below. From then on it only counts the scores at each edge and between two edges; those that share a place are
     tied. Given the edges, scores between two of them are still exchangeable, so that a random order among them has the
-    law of the true one: p-values stay *exactly* independent and uniform, for streams without end. What is approximate
-    is the place of a single score: its p-value lies within `(m + 1) / (n + 1)` of that among all scores, where m of the
-    n scores share its place. With the default capacity of 65,536 that is about 0.0005, and 1/65,536 below p = 0.03.
+    same distribution as the true one: p-values stay *exactly* independent and uniform, for endless streams. Only the
+    place of a single score is approximate: its p-value lies within `(m + 1) / (n + 1)` of that among all scores, where
+    m of the n scores share its place. With the default capacity of 65,536 that is about 0.0005, and 1/65,536 below p =
+    0.03.
 
     Args:
         scores: `[n]`, finite.
@@ -69,7 +70,7 @@ class RankPool:
             self._freeze()
 
     def remove(self, score: float) -> None:
-        """Takes out a score that was added."""
+        """Removes a score that was added."""
         self.count -= 1
         if self.frozen:
             self.counts[self._place(score)] -= 1
@@ -77,12 +78,12 @@ class RankPool:
             del self.values[bisect.bisect_left(self.values, score)]
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """All that the pool has, as arrays."""
+        """The content of the pool, as arrays."""
         return {"values": np.array(self.values), "edges": self.edges, "counts": self.counts}
 
     @classmethod
     def from_state(cls, state: Mapping[str, np.ndarray], *, capacity: int) -> "RankPool":
-        """A pool that goes on as the one whose state it is."""
+        """A pool that continues from a state."""
         pool = cls(np.empty(0), capacity=capacity)
         pool.values = state["values"].tolist()
         pool.edges, pool.counts = state["edges"], state["counts"].copy()
@@ -97,7 +98,7 @@ class RankPool:
     def _freeze(self) -> None:
         values = np.array(self.values)
         top = max(1, self.capacity // 32)
-        # Ranks, and never values, decide what is kept: only then is the rest exchangeable with what comes.
+        # Ranks, never values, decide what is kept: only then is the rest exchangeable with later scores.
         below = np.linspace(0, self.count - top - 1, top).round().astype(int)
         self.edges = np.unique(
             values[np.concatenate([below, np.arange(self.count - top, self.count)])]

@@ -1,4 +1,4 @@
-"""P-values of one score after the other: among held-out scores alone, and among all scores so far; by group."""
+"""P-values of successive scores: among held-out scores alone, and among all scores so far; by group."""
 
 import dataclasses
 import functools
@@ -79,7 +79,7 @@ class Ranks:
         return PValues(held_out, smoothed, stream)
 
     def remove(self, score: float, group: Group) -> None:
-        """Takes a score of the stream out of its pool."""
+        """Removes a score of the stream from its pool."""
         self.pools[group].remove(score)
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -92,7 +92,7 @@ class Ranks:
 
     @classmethod
     def from_state(cls, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "Ranks":
-        """Ranks that go on as those whose state it is."""
+        """Ranks that continue from a state."""
         ranks = cls(_NONE, (), capacity=content["capacity"])
         for number, group in enumerate(content["groups"]):
             if number < content["held_out_groups"]:
@@ -108,7 +108,7 @@ _NONE = np.empty(0)
 
 
 def theta(seed: int, index: int) -> float:
-    """A uniform random number in [0, 1) that depends on nothing but the seed and the index.
+    """A uniform random number in [0, 1) that depends only on the seed and the index.
 
     Example:
         >>> theta(0, 5) == float(np.random.default_rng([0, 0]).random(4096)[5])

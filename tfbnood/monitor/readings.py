@@ -1,4 +1,4 @@
-"""What a monitor answers with."""
+"""The results of a monitor."""
 
 import dataclasses
 from typing import Any
@@ -16,8 +16,8 @@ class Readings:
         index: of the first image in the stream.
         score: higher means more out-of-distribution.
         p_value: among the held-out scores alone, as `Detector.p_values`.
-        stream_p_value: among the held-out scores and all earlier ones of the stream, ties broken at random: what is bet
-            on.
+        stream_p_value: among the held-out scores and all earlier ones of the stream, ties broken at random; bets are
+            placed on these.
         log_evidence: of the e-detector; the alarm is raised at log(run_length).
         log_martingale: of the test martingale.
         alarm: whether the alarm is on.

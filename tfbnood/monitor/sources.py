@@ -16,11 +16,11 @@ Score = Callable[[Any], np.ndarray]
 
 
 def as_source(source: Any, *, grouped: bool = False) -> tuple[np.ndarray, Score | None]:
-    """The held-out scores `[n]` of a detector, a calibration or an array, and a detector's way to score images.
+    """The held-out scores `[n]` of a detector, a calibration or an array, and a detector's function to score images.
 
     Args:
         source: a calibrated `Detector`, a `Calibration`, or scores.
-        grouped: whether every score has a group, which sorted ones have lost.
+        grouped: whether every score has a group, which sorting has lost.
 
     Raises:
         NotCalibratedError: a detector without calibration.
@@ -44,13 +44,13 @@ def as_source(source: Any, *, grouped: bool = False) -> tuple[np.ndarray, Score 
         return scores, None
     if grouped:
         raise DataError(
-            "groups must go with held-out scores in an array; a calibration has sorted ones. "
+            "groups needs held-out scores in an array; those of a calibration are sorted. "
             f"Received: source={type(source).__name__}"
         )
     scores = as_scores(calibration.null_of_images(1), "held-out scores")
     if not detector:
         return scores, None
-    # A batch statistic scores an image by its company: alone, so that chunks do not matter.
+    # One by one, so that chunks do not matter: with a batch statistic, a score depends on the other images.
     alone = set(calibration.image_scores) != {1}
     return scores, _one_by_one(source.score) if alone else source.score
 
@@ -82,14 +82,14 @@ def as_scores(scores: Any, name: str = "scores") -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(array))
     if len(bad):
         raise DataError(
-            f"{name} must be finite; leave images out that cannot be scored. "
-            f"Received: {len(bad)} of {len(array)} that are not, first at index {bad[0]}"
+            f"{name} must be finite; leave out images that cannot be scored. "
+            f"Received: {len(bad)} of {len(array)} that are not finite, first at index {bad[0]}"
         )
     return array
 
 
 def as_groups(groups: Any, count: int) -> list[int | str]:
-    """Checks one group per score, whole numbers or names; None is one group for all.
+    """Checks one group per score, integers or names; None means one group for all.
 
     Example:
         >>> as_groups(np.array([3, 4]), 2), as_groups(None, 2)
@@ -100,14 +100,14 @@ def as_groups(groups: Any, count: int) -> list[int | str]:
     found = list(groups)
     if len(found) != count or not all(isinstance(one, _GROUP) for one in found):
         raise DataError(
-            f"groups must be {count} whole numbers or names, one per score. Received: {len(found)} of "
+            f"groups must be {count} integers or names, one per score. Received: {len(found)} of "
             f"{', '.join(sorted({type(one).__name__ for one in found})) or 'none'}"
         )
     return [one if isinstance(one, str) else int(one) for one in found]
 
 
 def as_keys(keys: Sequence[Any] | None, count: int) -> list[Any]:
-    """Checks one key per image; None is none for all.
+    """Checks one key per image; None means no keys.
 
     Example:
         >>> as_keys(["a.png", "b.png"], 2), as_keys(None, 1)

@@ -1,4 +1,4 @@
-"""A monitor as a folder: `monitor.json`, with the hash of `arrays.npz` beside it; whole or not there."""
+"""A monitor as a folder: `monitor.json`, which holds the hash of `arrays.npz`; written atomically."""
 
 import json
 import os
@@ -20,11 +20,11 @@ _DESCRIPTION, _ARRAYS = "monitor.json", "arrays.npz"
 def write(
     folder: str | os.PathLike, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Writes the folder beside its place and renames it there; an older monitor there is replaced.
+    """Writes the folder beside its place and renames it, replacing an older monitor.
 
     Raises:
-        DataError: the folder holds something else than a monitor, or a key is not JSON-safe.
-        TfbnoodError: it cannot be written; an older monitor is as it was.
+        DataError: if the folder holds anything but a monitor, or a key is not JSON-safe.
+        TfbnoodError: if it cannot be written; an older monitor stays as it was.
 
     Example:
         >>> write(folder / "monitor", {"count": 3}, {"p": np.zeros(2)})
@@ -48,10 +48,10 @@ def write(
 
 
 def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Reads what `write` wrote, also after a kill in the middle of it.
+    """Reads what `write` wrote, even after a kill in the middle of it.
 
     Raises:
-        DataError: there is no monitor, or it is damaged or of another format.
+        DataError: if there is no monitor, or it is damaged or has another format.
 
     Example:
         >>> write(folder / "monitor", {"count": 3}, {"p": np.zeros(2)})
@@ -70,20 +70,20 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarra
         content = json.loads(path.read_text("utf-8"))
         if content["format"] != FORMAT:
             raise DataError(
-                f"{path} must have format {FORMAT}: it is of another version of tfbnood. "
+                f"{path} must have format {FORMAT}: another version of tfbnood wrote it. "
                 f"Received: {str(content['format'])[:20]}"
             )
         if file_sha256(folder / _ARRAYS) != content["sha256"]:
-            raise ValueError(f"{_ARRAYS} has another hash than {_DESCRIPTION} states")
+            raise ValueError(f"the hash of {_ARRAYS} does not match {_DESCRIPTION}")
         with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
             return content, {name: arrays[name] for name in arrays.files}
     except TfbnoodError:
         raise
     except Exception as error:  # JSON, zip and NumPy raise many kinds.
-        raise _damaged(folder, error) from None
+        raise _make_error(folder, error) from None
 
 
-def _damaged(folder: pathlib.Path, error: Exception) -> DataError:
+def _make_error(folder: pathlib.Path, error: Exception) -> DataError:
     reason = (str(error).splitlines() or [""])[0][:200]
     return DataError(f"{folder} cannot be loaded: it is damaged ({type(error).__name__}: {reason})")
 

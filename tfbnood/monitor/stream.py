@@ -23,7 +23,7 @@ from tfbnood.monitor.thinning import Spacing
 
 __all__ = ["Monitor"]
 
-# Autocorrelation is measured whenever so many images have come, over so many of them.
+# Autocorrelation is measured every so many images, over so many of them.
 _EVERY, _WINDOW = 64, 2048
 _EXEMPLARS = 16
 # Plain attributes that are saved as they are.
@@ -47,34 +47,36 @@ class Monitor:
 
     **What breaks it.** Neighbours that resemble each other (video, bursts, images in class order), and a mix of classes
     that changes. The first is measured: with `thin=None` the monitor bets only on images so far apart that their scores
-    are hardly correlated, and warns (`AutocorrelationWarning`). That is approximate, and cannot help before two scenes
-    were seen. It is why an alarm in the first 64 images waits for the first measurement. For the second, give `groups`:
-    scores are then ranked within their group (Mondrian conformal prediction), and the guarantee needs exchangeability
-    within each group only, whatever the order and mix of groups. A group must be what changes: clusters that stand for
-    classes help only as far as they do.
+    are hardly correlated, and warns (`AutocorrelationWarning`). That is approximate, and cannot help before it has seen
+    two scenes. So an alarm in the first 64 images waits for the first measurement. For the second, give `groups`:
+    scores are then ranked within their group (Mondrian conformal prediction), and the guarantee only needs
+    exchangeability within each group, whatever the order and mix of groups. The groups must be the kinds whose mix
+    changes: clusters help only as far as they match them.
 
-    Only scores that are too high count: a change that makes images look more usual than usual goes unnoticed.
+    Only high scores count: a change that makes images look more ordinary than before goes unnoticed.
 
     Memory grows with the number of groups, not with the stream. Beyond `capacity` scores of a group, p-values are still
     exactly uniform and independent; the rank of a single score is approximate, as `tfbnood/monitor/pool.py` states.
-    `since`, `share` and `worst` look back `history` images. Not for several threads at once.
+    `since`, `share` and `worst` look back `history` images. Not thread-safe.
 
     Args:
         source: a calibrated `Detector`, a `Calibration`, or held-out scores `[n]`. Clusters of a calibration are not
             used: give scores with `groups` for that.
-        run_length: the average number of images between false alarms, at least.
+        run_length: a lower bound on the average number of images between false alarms.
         seed: of the random order among ties.
-        groups: for held-out scores in an array, the group of each: whole numbers or names.
-        thin: bet on every thin-th image. Defaults to as measured; give 1 when images are known to be independent.
+        groups: for held-out scores in an array, the group of each: integers or names.
+        thin: bet on every thin-th image. Defaults to the measured distance; give 1 if images are known to be
+            independent.
         fdr: also decide on single images, by this `OnlineFdr` or `OnlineFdr(fdr)`, on p-values among the held-out
             scores alone with ties broken at random.
         capacity: scores kept one by one, per group.
-        history: images that are looked back on, and whose keys are kept.
+        history: number of latest images to keep, with their keys.
 
     Attributes:
         count: images seen.
         alarm_index: index of the image that raised the alarm; None while it is off.
-        since: index since which images are strange, an `Estimate` made when the alarm was raised; None while it is off.
+        since: index since which images have been strange, an `Estimate` made when the alarm was raised; None while it
+            is off.
         online_fdr: the `OnlineFdr`, or None.
 
     Example:
@@ -104,7 +106,7 @@ class Monitor:
         check_integer("history", history, least=64)
         if thin is not None:
             check_integer("thin", thin, least=1)
-        self.run_length = _checked_run_length(run_length)
+        self.run_length = _check_run_length(run_length)
         self.seed = int(seed)
         self._spacing = Spacing(None if thin is None else int(thin))
         self.online_fdr = fdr if fdr is None or isinstance(fdr, OnlineFdr) else OnlineFdr(fdr)
@@ -145,25 +147,25 @@ class Monitor:
 
     @property
     def thin(self) -> int | None:
-        """The distance between bets that was asked for; None if it is measured."""
+        """The requested distance between bets; None if it is measured."""
         return self._spacing.fixed
 
     @property
     def thinned(self) -> int:
-        """The present distance between bets."""
+        """The current distance between bets."""
         return self._spacing.distance
 
     @property
     def autocorrelation(self) -> float:
-        """Of neighbouring p-values, as measured last; 0 before."""
+        """Autocorrelation of neighbouring p-values, as last measured; 0 before."""
         return self._spacing.autocorrelation
 
     @property
     def share(self) -> Estimate | None:
         """The share of outliers since the onset, an `Estimate`; None while the alarm is off.
 
-        It is an average over likely onsets. Right after an alarm it is still too high where few images are outliers:
-        alarms come when these happen to be dense. The images that follow put it right.
+        It is an average over likely onsets. Right after an alarm it is still too high if few images are outliers:
+        alarms come when these happen to be dense. Later images correct it.
         """
         if self.alarm_index is None:
             return None
@@ -176,7 +178,7 @@ class Monitor:
 
     @property
     def worst(self) -> list[Exemplar]:
-        """Up to 16 images with the smallest p-values, worst first: since the onset, or of all while there is none."""
+        """Up to 16 images with the smallest p-values, worst first: since the onset, or of all before an alarm."""
         since = self._started if self.since is None else int(self.since.value)
         found = self._history.since(since)
         first = self.count - len(found["score"])
@@ -199,19 +201,19 @@ class Monitor:
         keys: Sequence[Any] | None = None,
         groups: Any = None,
     ) -> Readings:
-        """Takes the next images or their scores, any number at a time.
+        """Processes the next images or their scores, any number at a time.
 
-        The same scores give the same results, bit for bit, in whatever chunks they come. (A detector's score of an
-        image may differ in its last bits with the number of images beside it.)
+        The same scores give the same results, bit for bit, whatever the chunks. (A detector's score of an image may
+        differ in its last bits with the number of images beside it.)
 
         Args:
             images: `[n, height, width, channels]` in 0–255, for a monitor of a detector.
             scores: `[n]`, instead of images.
-            keys: names or numbers by which `worst` calls the images.
+            keys: names or numbers of the images, for `worst`.
             groups: `[n]`, for a monitor with groups. A group without held-out scores is compared with itself.
 
         Raises:
-            DataError: nothing of the chunk was taken.
+            DataError: for invalid input; nothing of the chunk was processed.
 
         Example:
             >>> monitor = Monitor(detector)
@@ -223,7 +225,7 @@ class Monitor:
         if (groups is not None) != self._grouped:
             where = "update()" if groups is not None else "Monitor()"
             raise DataError(
-                f"groups must be given to both Monitor() and update(), or to neither. Received: {where} alone"
+                f"groups must be given to both Monitor() and update(), or to neither. Received: only {where}"
             )
         labels, named = as_groups(groups, len(scored)), as_keys(keys, len(scored))
         rows = np.empty((len(scored), 6))
@@ -241,14 +243,14 @@ class Monitor:
         )
 
     def restart(self, *, forget: bool = False) -> None:
-        """Turns the alarm off and collects evidence anew.
+        """Turns the alarm off and starts to collect evidence anew.
 
         Args:
-            forget: after a change that was real and has been put right, also takes the scores since the onset (as far
-                as `history` reaches) out of what later ones are compared with; else they would make the next outliers
-                look usual. The guarantee then rests on the onset being right. Leave it False when the alarm was false:
-                then all scores stay, and the guarantee is exact. If the change is the new normal, neither helps:
-                calibrate on new images and make a new monitor.
+            forget: after a real change that has been fixed, also removes the scores since the onset (as far as
+                `history` reaches) from the comparison; else they would make the next outliers look ordinary. The
+                guarantee then depends on a correct onset. Leave it False after a false alarm: then all scores stay, and
+                the guarantee is exact. If the change is the new normal, neither helps: calibrate on new images and make
+                a new monitor.
 
         Example:
             >>> monitor = Monitor(np.random.default_rng(0).normal(size=500))
@@ -268,7 +270,7 @@ class Monitor:
         self.alarm_index = self.since = None
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the whole state as a folder, JSON and arrays, atomically: a kill leaves the old one or the new one.
+        """Writes the state as a folder, JSON and arrays, atomically: a kill leaves the old one or the new one.
 
         Example:
             >>> monitor = Monitor(np.arange(99.0))
@@ -300,11 +302,11 @@ class Monitor:
 
     @classmethod
     def load(cls, folder: str | os.PathLike, *, source: Any = None) -> "Monitor":
-        """Reads what `save` wrote; the monitor goes on bit for bit.
+        """Reads what `save` wrote; the monitor continues bit for bit.
 
         Args:
             folder: of `save`.
-            source: the detector to score images with, of the same calibration. Without it, `update` takes scores only.
+            source: the detector to score images with, of the same calibration. Without it, `update` only takes scores.
 
         Example:
             >>> Monitor(detector).save(folder / "monitor")
@@ -321,8 +323,8 @@ class Monitor:
             scores, monitor._score = as_source(source, grouped=monitor._grouped)
             if not np.array_equal(np.sort(scores), monitor._ranks.scores):
                 raise DataError(
-                    "source must have the held-out scores that the monitor was made with; make a new monitor. "
-                    f"Received: {len(scores)} other ones"
+                    "source must have the held-out scores that the monitor was made with; else make a new monitor. "
+                    f"Received: {len(scores)} other scores"
                 )
         return monitor
 
@@ -341,7 +343,7 @@ class Monitor:
             return as_scores(scores)
         if self._score is None:
             raise DataError(
-                "images need a monitor of a detector: give scores=, or a Detector as source (also to load()). "
+                "images need a monitor with a detector: give scores=, or a Detector as source, also to load(). "
                 "Received: images"
             )
         return as_scores(self._score(images))
@@ -371,7 +373,7 @@ class Monitor:
     def _measure(self) -> None:
         """Measures the autocorrelation of p-values since the last restart, on one side of the suspected onset.
 
-        A change would pass for autocorrelation, also one that a restart has put behind.
+        A change would look like autocorrelation, even one before a restart.
         """
         first_time = not self._spacing.measured
         if self.count - self._started < _EVERY and not first_time:
@@ -380,13 +382,13 @@ class Monitor:
         seen = self._history.since(since)["stream_p_value"]
         cut = max(0, len(seen) - (self.count - self._evidence.onset))
         longer = seen[:cut] if 2 * cut > len(seen) else seen[cut:]
-        # The first time there is too little to divide.
+        # At first there is too little to split.
         self._spacing.measure(seen if first_time else longer, stacklevel=4)
         if first_time and self.thinned > 1:
             self._bet_again()
 
     def _bet_again(self) -> None:
-        """After the first measurement: keeps no more evidence than bets so far apart would have won."""
+        """After the first measurement: keeps no more evidence than bets at this distance would have won."""
         first = max(self._started, self._history.first)
         p_values = self._history.since(first)["stream_p_value"]
         used = np.arange(len(p_values)) % self.thinned == 0
@@ -420,7 +422,7 @@ class Monitor:
         self.online_fdr = None if online is None else OnlineFdr.from_state(online)
 
 
-def _checked_run_length(run_length: Any) -> float:
+def _check_run_length(run_length: Any) -> float:
     number = isinstance(run_length, int | float | np.number) and not isinstance(run_length, bool)
     if not number or not 1 < run_length < math.inf:
         raise DataError(

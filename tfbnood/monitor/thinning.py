@@ -1,4 +1,4 @@
-"""Neighbouring images that resemble each other: how much, and how many to leave out between two bets."""
+"""Similar neighbouring images: how similar they are, and how many to skip between two bets."""
 
 import warnings
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _SURE_ERRORS = 4.5
 
 
 class AutocorrelationWarning(UserWarning):
-    """The scores of neighbouring images are correlated: the stream is thinned, its guarantee is approximate."""
+    """The scores of neighbouring images are correlated: the stream is thinned, and its guarantee is approximate."""
 
 
 def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
@@ -33,8 +33,8 @@ def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
 def thinning(values: np.ndarray) -> int:
     """The distance between images to bet on: the first lag whose autocorrelation is small.
 
-    Small is at most 0.1, or three standard errors `3 / √n` where few images are known. Lags go up to a quarter of the
-    images and 256.
+    Small means at most 0.1, or three standard errors `3 / √n` if few images are known. Lags go up to a quarter of the
+    images, at most 256.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -50,17 +50,17 @@ def thinning(values: np.ndarray) -> int:
 
 
 class Spacing:
-    """Which images are bet on: those at least `distance` apart, as given or as measured.
+    """Decides which images to bet on: those at least `distance` apart, as given or measured.
 
-    What was measured decides on later images only. A bet that is left out is a bet of 1, so that on independent images
-    every bound holds with measured distances as it does without.
+    A measurement only affects later images. A skipped bet is a bet of 1, so that on independent images every bound
+    also holds with measured distances.
 
     Args:
         fixed: the distance; None to measure it.
 
     Attributes:
-        distance: between bets, at present.
-        autocorrelation: of neighbouring p-values, as measured last.
+        distance: the current distance between bets.
+        autocorrelation: of neighbouring p-values, as last measured.
         measured: whether the distance is given, or was measured at least once.
 
     Example:
@@ -76,7 +76,7 @@ class Spacing:
         self.warned = False
 
     def take(self, index: int) -> bool:
-        """Whether an image is bet on; if so, the next ones are counted from it."""
+        """Whether to bet on an image; if so, the next distance is counted from it."""
         due = self.last is None or index - self.last >= self.distance
         if due:
             self.last = index
@@ -85,8 +85,8 @@ class Spacing:
     def measure(self, p_values: np.ndarray, *, stacklevel: int = 2) -> None:
         """Measures the distance on p-values of neighbours `[n]`.
 
-        It warns once: if two measurements in a row exceed 1, and the autocorrelation is beyond what chance explains.
-        Leaving out a few bets by chance costs little; a false warning costs trust.
+        Warns once: if two measurements in a row exceed 1, and chance does not explain the autocorrelation. Skipping a
+        few bets by chance costs little; a false warning costs trust.
         """
         before, self.measured = self.distance, True
         self.autocorrelation = float(autocorrelation(p_values, 1)[0])
@@ -103,12 +103,12 @@ class Spacing:
             )
 
     def get_state(self) -> dict[str, Any]:
-        """All that later bets depend on, JSON-safe."""
+        """Everything that later bets depend on, JSON-safe."""
         return dict(vars(self))
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Spacing":
-        """A spacing that continues the one whose state it is."""
+        """A spacing that continues from a state."""
         spacing = cls(state["fixed"])
         for name in vars(spacing):
             setattr(spacing, name, state[name])
