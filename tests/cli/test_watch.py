@@ -63,17 +63,17 @@ def test_an_alarm_ends_with_exit_code_3_and_is_taken_back(run, folder, digits, t
     code, said, err = run(*line)
     assert (code, err) == (3, "")
     assert re.search(r"^ALARM at .*, image \d+ \(\d+\.png\)\.$", said, re.M)
-    assert "Images are unusual since image 0, " in said
-    assert "an alarm comes once in 10,000 images on average, or less often." in said
+    assert "Images have been unusual since image 0, " in said
+    assert "an alarm comes at most once in 10,000 images on average." in said
     code, said, _ = run(*line)  # still on
     assert code == 3
     assert "ALARM at" in said
     code, said, _ = run(*line, "--restart", "--forget")
     assert code == 0
-    assert "--restart: the alarm was taken back" in said
+    assert "--restart: the alarm was cleared" in said
     assert "no alarm" in said.splitlines()[-1]
     code, said, _ = run(*line, "--restart")
-    assert "--restart: the alarm is off already, nothing was changed" in said
+    assert "--restart: the alarm is already off; nothing was changed" in said
 
 
 def test_paths_and_scores_on_standard_input(run, folder, tmp_path, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_served_model_is_watched_without_changing_a_byte(served, digits, tmp_p
             text=True,
         )
     said = process.stdout.readline()
-    here = urllib.parse.urlsplit(said.split(" ask ")[1].split()[0]).netloc
+    here = urllib.parse.urlsplit(said.split(" at ")[1].split()[0]).netloc
     there = urllib.parse.urlsplit(server.url).netloc
     png = io.BytesIO()
     Image.fromarray(digits.test[7, ..., 0]).save(png, "PNG")
@@ -216,7 +216,7 @@ def test_a_served_model_is_watched_without_changing_a_byte(served, digits, tmp_p
     assert len(counted) == 2010
     np.testing.assert_array_equal(np.float32(counted), np.float32(p_values))
     assert [one["unreadable"] for one in found if "unreadable" in one] == [
-        "not a valid image, by the server"
+        "not a valid image, according to the server"
     ]
     assert "ended: 2,010 images, 1 unreadable" in rest
     # The worst ones are on the page, although no file was ever here.
@@ -246,7 +246,7 @@ def test_a_detector_within_clusters_is_watched_within_them(run, served, folder, 
         text=True,
     )
     try:
-        here = urllib.parse.urlsplit(process.stdout.readline().split(" ask ")[1].split()[0]).netloc
+        here = urllib.parse.urlsplit(process.stdout.readline().split(" at ")[1].split()[0]).netloc
         body = json.dumps({"instances": digits.test[:30].tolist()})
         assert ask(here, "POST", "/v1/models/within:predict", body)[0] == 200
     finally:

@@ -116,9 +116,7 @@ def test_the_sentences_answer_what_people_ask(pages):
         r"About \d+ % of the images since then are outliers; 95 % interval: \d+ % to \d+ %", share
     )
     assert which == f"These show it most: {', '.join(one.key for one in monitor.worst[:5])}."
-    assert (
-        false == "Without a change, an alarm comes once in 1,000 images on average, or less often."
-    )
+    assert false == "Without a change, an alarm comes at most once in 1,000 images on average."
     assert pages["state"].startswith("340 images, 1 unreadable, ")
     assert pages["state"].endswith(f"ALARM at image {raised['index']}")
 

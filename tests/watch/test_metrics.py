@@ -147,7 +147,7 @@ def test_a_taken_port_is_one_line(tmp_path):
     with Session.open(tmp_path / "out", held_out()) as session:
         server, _ = serve_metrics(Metrics(snapshot(session)), 0)
         try:
-            with pytest.raises(ServingError, match="metrics_port cannot be listened on") as error:
+            with pytest.raises(ServingError, match="cannot listen on metrics_port") as error:
                 serve_metrics(Metrics(snapshot(session)), server.server_port)
             assert "\n" not in str(error.value)
             assert server.server_address[0] == "127.0.0.1"

@@ -233,7 +233,7 @@ def test_scores_of_single_rows_are_counted_in_every_format(proxy, upstream, tmp_
         "request 3",
     ]
     assert [one["unreadable"] for one in found if "unreadable" in one] == [
-        "not a valid image, by the server"
+        "not a valid image, according to the server"
     ]
     assert proxy.source.unwatched == 1
     assert proxy.source.answers[200] == 9
@@ -326,8 +326,8 @@ def test_a_running_watch_takes_its_alarm_back(tmp_path, upstream, forget):
         again = Running(out, url, held_out(), thin=1)
         again.watch.restart, again.watch.forget = True, forget
         assert again.watch.run() == 0
-        assert again.lines == [f"--restart: handed to the process that watches in {out}"]
-        proxy.wait_for("--restart: the alarm was taken back")
+        assert again.lines == [f"--restart: passed to the process that is watching in {out}"]
+        proxy.wait_for("--restart: the alarm was cleared")
         predict(proxy.address, [100.0])
     found = events(out)
     (line,) = [one for one in found if "restart" in one]
@@ -362,7 +362,7 @@ def test_a_full_disk_does_not_stop_the_clients(tmp_path, upstream, monkeypatch):
             fill(disk)
             for row in range(60):
                 assert predict(proxy.address, [float(row)] * 20)[0] == 200
-            proxy.wait_for("answers are passed on unwatched until it can be")
+            proxy.wait_for("answers are passed on unwatched until it is writable")
             assert len(events(out)) < 1201
             assert proxy.gauge("writable") == 0
             (disk / "filling").unlink()

@@ -2,15 +2,15 @@
 
 | module | what it does |
 | --- | --- |
-| `items` | one image as a source hands it on |
+| `items` | one image as a source yields it |
 | `folder`, `lines`, `proxy` | sources: new files, standard input, answers of a server |
-| `journal` | `events.jsonl`, the write-ahead log: a line that is in it counts, and nothing else does |
+| `journal` | `events.jsonl`, the write-ahead log: only its lines count |
 | `tally` | what pages and metrics need, as a function of the lines |
-| `session` | monitor, journal and tally as one, which resume after a kill |
+| `session` | monitor, journal and tally together, which resume after a kill |
 | `page`, `timeline`, `words`, `metrics` | what people and Prometheus see |
 | `run` | the loop |
 
-TensorFlow is imported by the detector that scores files; the proxy and lines of scores do without.
+Only the detector that scores files imports TensorFlow; the proxy and lines of scores do not need it.
 """
 
 from tfbnood.watch.held_out import HeldOut, read_held_out

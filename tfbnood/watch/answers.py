@@ -1,4 +1,4 @@
-"""Scores out of the predict answers of a served model, row by row."""
+"""Extracts scores from the predict answers of a served model, row by row."""
 
 import base64
 import json
@@ -15,14 +15,14 @@ from tfbnood.data.files import read_image
 __all__ = ["Row", "picture_of", "rows_of", "signature_of", "unpacked"]
 
 WATCHED = ("serving_default", "uint8", "encoded")
-"""Signatures that score every row by itself."""
+"""Signatures that score every row independently."""
 
 _SIGNATURE = re.compile(rb'"signature_name"\s*:\s*"([^"]*)"')
 _MOST_BYTES = 2**30
 
 
 class Row(NamedTuple):
-    """Score, p-value and cluster where the answer has them, and whether the row was a valid image."""
+    """Score, p-value and cluster, if the answer has them, and whether the row was a valid image."""
 
     score: float
     p_value: float | None
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def unpacked(body: bytes, encoding: str | None) -> bytes:
-    """A body without its Content-Encoding, as far as it is gzip.
+    """A body without its Content-Encoding, if that is gzip.
 
     Example:
         >>> import gzip
@@ -44,7 +44,7 @@ def unpacked(body: bytes, encoding: str | None) -> bytes:
 
 
 def signature_of(request: bytes) -> str:
-    """The signature that a request asks; without parsing megabytes of pixels.
+    """The signature that a request names, found without parsing megabytes of pixels.
 
     Example:
         >>> signature_of(b'{"signature_name": "encoded", "instances": []}'), signature_of(b'{"instances": []}')
@@ -55,7 +55,7 @@ def signature_of(request: bytes) -> str:
 
 
 def rows_of(answer: bytes) -> list[Row] | None:
-    """The rows of an answer in either format; None for one without scores.
+    """The rows of an answer in either format; None for an answer without scores.
 
     Example:
         >>> rows_of(b'{"predictions": [{"score": 0.5, "valid": true}]}')
@@ -79,7 +79,7 @@ def rows_of(answer: bytes) -> list[Row] | None:
 
 
 def _row(row: Mapping[str, Any]) -> Row:
-    # As the graph computed it: its text may have fewer digits than a float64.
+    # As float32, which the graph computed: its text may have fewer digits than a float64.
     score = float(np.float32(row["score"]))
     p_value, group = row.get("p_value"), row.get("cluster")
     valid = bool(row.get("valid", True)) and math.isfinite(score)
@@ -92,7 +92,7 @@ def _row(row: Mapping[str, Any]) -> Row:
 
 
 def picture_of(request: bytes, row: int, image_shape: tuple[int, int, int]) -> np.ndarray | None:
-    """The image that a row of a request asked about, uint8 `[height, width, channels]`.
+    """The image in a row of a request, uint8 `[height, width, channels]`.
 
     Example:
         >>> picture_of(b'{"instances": [[[[7]]], [[[9]]]]}', 1, (1, 1, 1)).tolist()

@@ -1,4 +1,4 @@
-"""New image files below a folder, each read when it is whole."""
+"""New image files below a folder, each read once it is complete."""
 
 import collections
 import concurrent.futures
@@ -20,7 +20,7 @@ __all__ = ["CHUNK", "FolderSource", "read_files"]
 
 CHUNK = 64
 _SETTLED = 2.0  # seconds without a change after which a file is read
-_PATIENCE = 10.0  # seconds without a change after which a file that cannot be decoded is given up
+_PATIENCE = 10.0  # seconds without a change after which an undecodable file is given up
 _SHORTEST = 0.1
 
 Score = Callable[[np.ndarray], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
@@ -42,19 +42,19 @@ class Found(NamedTuple):
 
 
 class FolderSource:
-    """Looks into a folder again and again; files come in the order of their times, then of their names.
+    """Looks into a folder repeatedly; files come in the order of their times, then of their names.
 
-    A file is read when it has not changed for two seconds, or between two looks where those are further apart. One that
-    cannot be decoded is tried again until it has not changed for ten seconds, then counted as unreadable. One that
-    changes later is a new image. Hidden files are left alone: programs write under such names before they rename.
+    A file is read once it has not changed for two seconds, or between two looks if they are further apart. If it cannot
+    be decoded, it is retried until it has not changed for ten seconds, then counted as unreadable. A file that changes
+    later is a new image. Hidden files are ignored: programs write under such names before they rename.
 
     Args:
-        folder: which may also go away for a while, such as a network share.
+        folder: may disappear for a while, as a network share does.
         image_shape: `(height, width, channels)` that files are fitted to.
         score: from images `[n, height, width, channels]` to `[n]`.
         tally: knows which files were seen.
-        interval: seconds between looks; longer where a look itself takes long.
-        once: end when all that is there has been read.
+        interval: seconds between looks; longer if a look itself takes long.
+        once: end when all existing files have been read.
 
     Attributes:
         missing: why the folder cannot be listed; empty while it can.
@@ -84,9 +84,7 @@ class FolderSource:
         self._folder, self._image_shape, self._score = folder, image_shape, score
         self._tally, self._interval, self._once = tally, interval, once
         self._ready: collections.deque[Found] = collections.deque()
-        self._since: dict[
-            str, float
-        ] = {}  # by id of a file that is not whole yet: when it was first seen
+        self._since: dict[str, float] = {}  # by id of an incomplete file: when it was first seen
         self._next_look = 0.0
         self.finished = False
         self.missing = ""
@@ -118,7 +116,7 @@ class FolderSource:
         self.finished = True
 
     def _look(self) -> None:
-        """Lists the folder; what is new and whole is ready."""
+        """Lists the folder and collects new, complete files."""
         began = time.monotonic()
         closed: list[tuple[pathlib.Path, str]] = []
         ids: set[str] = set()
@@ -140,7 +138,7 @@ class FolderSource:
         return min(_SETTLED, max(self._interval, _SHORTEST))
 
     def _unchanged(self, found: Found) -> float:
-        """For how many seconds a file has not changed, by its own time or by ours."""
+        """The seconds since a file last changed, by its own time or by ours."""
         return max(
             time.time() - found.mtime_ns / 1e9, time.monotonic() - self._since.get(found.id, np.inf)
         )
@@ -153,7 +151,7 @@ class FolderSource:
             try:
                 about = path.stat()
             except OSError:
-                continue  # gone again
+                continue  # has disappeared
             yield Found(about.st_mtime_ns, os.sep.join(parts), path, about.st_size)
 
     def _read(self, some: list[Found]) -> list[Item]:
@@ -161,14 +159,14 @@ class FolderSource:
         items = []
         for item in read_files(some, self._image_shape, self._score):
             if item.unreadable and self._unchanged(by_id[item.id]) < _PATIENCE:
-                continue  # looked at again
+                continue  # retried later
             self._since.pop(item.id, None)
             items.append(item)
         return items
 
 
 def read_files(some: list[Found], image_shape: tuple[int, int, int], score: Score) -> list[Item]:
-    """Items of files that are still as they were listed; others are left out."""
+    """Items of files that have not changed since they were listed."""
     with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         read = list(pool.map(lambda one: _read_whole(one, image_shape), some))
     images = [one for one in read if isinstance(one, np.ndarray)]
@@ -198,7 +196,7 @@ def _same(image: np.ndarray) -> np.ndarray:
 
 
 def _read_whole(found: Found, image_shape: tuple[int, int, int]) -> np.ndarray | str | None:
-    """The image, the reason why there is none, or None for a file that is no longer what was listed."""
+    """The image, the reason why there is none, or None for a file that has changed since it was listed."""
     image: np.ndarray | str
     try:
         image = read_image(found.path, image_shape)[0]

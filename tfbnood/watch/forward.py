@@ -1,4 +1,4 @@
-"""A server that hands every request on to another one, and its answers back, as they are."""
+"""A server that forwards every request to another one and returns its answers unchanged."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from tfbnood.errors import ServingError
 __all__ = ["Exchange", "ForwardingServer"]
 
 _IDLE_SECONDS, _ANSWER_SECONDS = 75, 300
-# Between two neighbours only; RFC 9110, section 7.6.1.
+# Hop-by-hop headers; RFC 9110, section 7.6.1.
 _HOP_BY_HOP = frozenset(
     {
         *(
@@ -47,12 +47,12 @@ class Exchange:
 
 
 class ForwardingServer(http.server.ThreadingHTTPServer):
-    """Answers as the server at `url` does; 502 while that cannot be reached.
+    """Answers like the server at `url`; with 502 while that cannot be reached.
 
     Args:
         url: of the other server, scheme, host and port.
         address: to listen on; port 0 picks a free one.
-        before: called with an exchange before its answer goes on; it may take its time, and must not raise.
+        before: called with an exchange before its answer is sent; it may block, but must not raise.
         lost: called with an exchange whose answer could not be delivered.
         trouble: called with the reason when the other server cannot be reached, and with "" when it answers again.
     """
@@ -82,7 +82,7 @@ class ForwardingServer(http.server.ThreadingHTTPServer):
             raise ServingError(f"cannot listen on {address[0]}:{address[1]} ({error})") from error
 
     def server_bind(self) -> None:
-        # Not HTTPServer's own, which asks the DNS for this machine's name.
+        # Not HTTPServer's method, which asks the DNS for this machine's name.
         socketserver.TCPServer.server_bind(self)
 
     @property
@@ -112,7 +112,7 @@ class ForwardingServer(http.server.ThreadingHTTPServer):
         return kind(self.netloc, timeout=_ANSWER_SECONDS)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is of no interest to others."""
+        """Ignores clients that hang up: they do not affect others."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -158,7 +158,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 if self._upstream is not None:
                     self._upstream.close()
                 self._upstream = None
-                # A server may have closed an idle connection just then: scoring again does no harm.
+                # A server may just have closed an idle connection: scoring twice does no harm.
                 if reused and attempt == 1 and not isinstance(error, TimeoutError):
                     continue
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -177,7 +177,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         upstream = self._upstream
         upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         upstream.putheader("Host", self.server.netloc)
-        dropped = _HOP_BY_HOP | _named(self.headers.get_all("Connection", []))
+        dropped = _HOP_BY_HOP | _list_named(self.headers.get_all("Connection", []))
         for name, value in self.headers.items():
             if name.lower() not in dropped:
                 upstream.putheader(name, value.encode("latin-1", "replace"))
@@ -186,9 +186,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         upstream.endheaders(body or None)
         response = upstream.getresponse()
         answer = response.read()
-        closing = _HOP_BY_HOP | _named(response.headers.get_all("Connection", []))
+        closing = _HOP_BY_HOP | _list_named(response.headers.get_all("Connection", []))
         headers = [one for one in response.headers.items() if one[0].lower() not in closing]
-        # The length of a body that HEAD does not send is the server's to say.
+        # For HEAD, which has no body, the server states the length.
         length = response.headers.get("Content-Length") if self.command == "HEAD" else None
         headers.append(("Content-Length", length or str(len(answer))))
         if response.will_close:
@@ -251,6 +251,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return content
 
 
-def _named(values: list[str]) -> set[str]:
+def _list_named(values: list[str]) -> set[str]:
     """Headers that a Connection header names."""
     return {name.strip().lower() for value in values for name in value.split(",")}

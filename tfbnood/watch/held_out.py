@@ -1,4 +1,4 @@
-"""The held-out scores of a saved detector, without its model: no TensorFlow."""
+"""Reads the held-out scores of a saved detector without its model, and so without TensorFlow."""
 
 import dataclasses
 import hashlib
@@ -19,13 +19,13 @@ class HeldOut:
     """What a stream is compared with.
 
     Attributes:
-        name: of the detector, for people.
+        name: of the detector, for display.
         scores: float64 `[n]`, sorted (within clusters), of held-out in-distribution images.
         image_shape: `(height, width, channels)` of the images that were scored.
         statistic: its name.
-        alone: whether images must be scored one by one: the statistic is one of whole batches.
+        alone: whether images must be scored one by one, since the statistic is one of whole batches.
         groups: int `[n]`, the cluster of each, for a detector calibrated within clusters; an image is then compared
-            with those of its cluster only, and a change of the clusters' shares is no change.
+            only with those of its cluster, and a change of the clusters' shares does not count.
 
     Example:
         >>> HeldOut("mine", np.arange(99.0), (8, 8, 1), "pixel_pca").sha256[:8]
@@ -41,7 +41,7 @@ class HeldOut:
 
     @property
     def sha256(self) -> str:
-        """Of the scores: a watch resumes with the same ones only."""
+        """Digest of the scores: a watch only resumes with the same ones."""
         digest = hashlib.sha256(np.ascontiguousarray(self.scores, np.float64).tobytes())
         if self.groups is not None:
             digest.update(np.ascontiguousarray(self.groups, np.int64).tobytes())
@@ -58,7 +58,7 @@ class HeldOut:
         return float(1 / (count + 1))
 
     def p_values(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
-        """`(1 + #{held-out ≥ score}) / (n + 1)`, `[m]`, within clusters where there are any.
+        """`(1 + #{held-out ≥ score}) / (n + 1)`, `[m]`, within clusters if there are any.
 
         Example:
             >>> HeldOut("mine", np.arange(99.0), (8, 8, 1), "pixel_pca").p_values(np.array([50.0, 99.0]), None)
@@ -76,11 +76,11 @@ class HeldOut:
 
 
 def read_held_out(folder: pathlib.Path, name: str) -> HeldOut:
-    """Reads the calibration scores of a detector's folder; the whole of it is checked by `Detector.load`.
+    """Reads the calibration scores in a detector's folder; `Detector.load` checks the rest.
 
     Raises:
-        NotCalibratedError: the detector has none.
-        SavedDetectorError: the folder is damaged.
+        NotCalibratedError: if the detector has none.
+        SavedDetectorError: if the folder is damaged.
 
     Example:
         >>> detector.save(folder / "mine")
@@ -93,7 +93,7 @@ def read_held_out(folder: pathlib.Path, name: str) -> HeldOut:
         about: dict[str, Any] = json.loads((folder / "detector.json").read_text("utf-8"))
         calibrated, digest = about["calibrated"], about["sha256"]["arrays.npz"]
         if calibrated and file_sha256(folder / "arrays.npz") != digest:
-            raise ValueError("arrays.npz was truncated or edited: its hash is another")
+            raise ValueError("arrays.npz was truncated or edited: its hash does not match")
         height, width, channels = (int(side) for side in about["image_shape"])
         scores, alone, groups = np.empty(0), False, None
         if calibrated:

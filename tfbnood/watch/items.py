@@ -1,4 +1,4 @@
-"""One image of a stream, and what gives them."""
+"""One image of a stream, and the protocol of sources."""
 
 import dataclasses
 import hashlib
@@ -13,16 +13,16 @@ __all__ = ["Item", "Source", "identify"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Item:
-    """One image as a source hands it on: scored, or unreadable with the reason.
+    """One image as a source yields it: scored, or unreadable with the reason.
 
     Attributes:
-        key: what people call it by, such as a path.
-        score: NaN for one that is unreadable.
-        unreadable: why it has no score; empty for one that has.
-        id: 16 hex digits; of two items with the same one only the first is taken. Empty for items that are always new.
+        key: its name for display, such as a path.
+        score: NaN if it is unreadable.
+        unreadable: why it has no score; empty if it has one.
+        id: 16 hex digits; of two items with the same id only the first counts. Empty for items that are always new.
         group: its cluster, for a detector calibrated within clusters; None otherwise.
-        request: 16 hex digits of the request that it came by; empty where there was none.
-        picture: gives the pixels, uint8 `[height, width, channels]`, for the page; None where there are none.
+        request: 16 hex digits of the request it came with; empty without one.
+        picture: returns the pixels, uint8 `[height, width, channels]`, for the page; None if there are none.
 
     Example:
         >>> Item("door.png", 3.5, id=identify("door.png", 812, 7)).is_scored
@@ -43,7 +43,7 @@ class Item:
 
 
 class Source(Protocol):
-    """Gives items. One batch at a time: the next `poll` comes after `done`."""
+    """Yields items, one batch at a time: the next `poll` comes after `done`."""
 
     @property
     def finished(self) -> bool:
@@ -51,20 +51,20 @@ class Source(Protocol):
         ...
 
     def poll(self, seconds: float) -> list[Item]:
-        """The next items; none when none came within the time, which may be passed by that of one batch."""
+        """The next items; none if none came within the time limit, which one batch may exceed."""
         ...
 
     def done(self, counted: bool) -> None:
-        """What the last `poll` gave is in the journal, or could not be written."""
+        """Called when the items of the last `poll` are in the journal, or could not be written."""
         ...
 
     def stop(self) -> None:
-        """Asks for an end; items that clients wait for still come."""
+        """Requests the end; items that clients wait for still come."""
         ...
 
 
 def identify(*parts: object) -> str:
-    """A short digest of what makes an item the same one, 64 bits.
+    """A short digest of what identifies an item, 64 bits.
 
     Example:
         >>> identify("a.png", 812, 1700000000) == identify("a.png", 812, 1700000001)

@@ -1,9 +1,8 @@
-"""`events.jsonl`: the write-ahead log. What is in it has happened; all else is computed from it.
+"""`events.jsonl`: the write-ahead log. What it holds has happened; everything else is computed from it.
 
-A chunk of lines is written and synced before anyone hears of it. A kill in the middle leaves a part of a line, which is
-cut off on the next start; a disk without room cuts it off at once. Lines are numbered over all files, so that a reader
-knows where it was: `events.jsonl` takes lines until it is large, then becomes `events-000001.jsonl` and is not read
-again.
+A chunk of lines is written and synced before anything else uses it. A kill in the middle leaves a partial line, which
+the next start removes; on a full disk it is removed at once. Lines are numbered across all files, so that a reader
+knows its position: when `events.jsonl` is large, it is renamed to `events-000001.jsonl` and not read again.
 """
 
 import contextlib
@@ -23,14 +22,14 @@ _NAME = "events.jsonl"
 
 
 class Journal:
-    """Numbered lines of JSON that are there for good once `append` returns.
+    """Numbered lines of JSON that are durable once `append` returns.
 
     Args:
         folder: which the caller has locked.
         most_bytes: of one file.
 
     Attributes:
-        lines: how many were ever written.
+        lines: number of lines ever written.
 
     Example:
         >>> journal = Journal(folder)
@@ -58,7 +57,7 @@ class Journal:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The number of the file's first line, and its size: where the next line will be."""
+        """The number of the file's first line, and its size, where the next line will start."""
         return self._first, self._size
 
     def start_at(self, line: int) -> None:
@@ -70,10 +69,10 @@ class Journal:
         """Writes events, each with the number of its `line`, and returns when they are on the disk.
 
         Raises:
-            TfbnoodError: there is no room or the like; the file is as it was.
+            TfbnoodError: if the system refuses, e.g. for lack of space; the file stays as it was.
         """
         numbered = [{"line": self.lines + place, **event} for place, event in enumerate(events)]
-        # Strict JSON, in which file names that are not UTF-8 are escaped.
+        # Strict JSON, with file names that are not UTF-8 escaped.
         content = b"".join(
             json.dumps(one, allow_nan=False, separators=(",", ":")).encode() + b"\n"
             for one in numbered
@@ -94,11 +93,11 @@ class Journal:
     def read(
         self, since: int = 0, position: tuple[int, int] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The lines from a number on, as far as they are in the present file.
+        """The lines from a given number on, as far as they are in the current file.
 
         Args:
-            since: number of the first line to give.
-            position: what `position` was when that line was the next; saves reading what is before it.
+            since: number of the first line to return.
+            position: the value of `position` when that line was next; saves reading what is before it.
         """
         with open(self._path, "rb") as file:
             if position is not None and position[0] == self._first and position[1] <= self._size:
@@ -109,7 +108,7 @@ class Journal:
                     yield event
 
     def rotate(self) -> bool:
-        """Renames the file if it is large. All that is in it must be in a checkpoint by then."""
+        """Renames the file if it is large. By then, a checkpoint must include all of its lines."""
         if self._size < self._most_bytes:
             return False
         numbers = [int(found[1]) for found in map(_number, self._folder.iterdir()) if found]
@@ -158,7 +157,7 @@ def _open(path: pathlib.Path) -> BinaryIO:
 
 
 def _cut_half_line(file: BinaryIO) -> int:
-    """Cuts off what follows the last end of a line, and returns the size."""
+    """Removes what follows the last line end, and returns the size."""
     size = end = file.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - 65536)
@@ -179,7 +178,7 @@ def _number(path: pathlib.Path) -> re.Match[str] | None:
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
-    """A new name is on the disk when its folder is; where folders can be opened."""
+    """Syncs the folder, and with it a new name, on systems where folders can be opened."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -16,11 +16,11 @@ from tfbnood.watch.tally import Tally
 
 __all__ = ["LineSource", "parse_score", "path_reader", "score_reader"]
 
-_AHEAD = 4096  # lines that are read before they are asked for
+_AHEAD = 4096  # lines to read ahead
 
 
 class LineSource:
-    r"""Reads lines in a thread of its own, until their end.
+    r"""Reads lines in a separate thread, until their end.
 
     Args:
         stream: of text.
@@ -45,7 +45,7 @@ class LineSource:
         ).start()
 
     def poll(self, seconds: float) -> list[Item]:
-        """Items of the lines that are there, at most 64."""
+        """Items of the available lines, at most 64."""
         end = time.monotonic() + seconds
         lines: list[str] = []
         while not self._ended and len(lines) < CHUNK:
@@ -79,7 +79,7 @@ class LineSource:
 def path_reader(
     image_shape: tuple[int, int, int], score: Score
 ) -> Callable[[list[str]], list[Item]]:
-    """A function from paths to items; the same file, unchanged, has the same id."""
+    """A function from paths to items; an unchanged file keeps its id."""
 
     def read(lines: list[str]) -> list[Item]:
         found: list[Found | Item] = []
@@ -109,7 +109,7 @@ def score_reader(grouped: bool) -> Callable[[list[str]], list[Item]]:
         return [
             item
             if item.unreadable or item.group is not None
-            else Item(item.key, unreadable="without a group, which WHAT needs", id=item.id)
+            else Item(item.key, unreadable="has no group, which WHAT needs", id=item.id)
             for item in items
         ]
 
@@ -119,7 +119,7 @@ def score_reader(grouped: bool) -> Callable[[list[str]], list[Item]]:
 def parse_score(line: str) -> Item:
     """The item of a number, or of a JSON object with `score` and, optionally, `key` and `group`.
 
-    An object with a key is taken once, whatever its score; a bare number always.
+    An object with a key counts once, whatever its score; a bare number always counts.
 
     Example:
         >>> parse_score("3.5").score, parse_score('{"key": "a.png", "score": 2}').key, parse_score("many").unreadable

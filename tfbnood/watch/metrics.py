@@ -1,4 +1,4 @@
-"""Prometheus metrics of a watched stream: counts go on after a restart, as the journal does."""
+"""Prometheus metrics of a watched stream: like the journal, counts continue after a restart."""
 
 import dataclasses
 import math
@@ -14,11 +14,11 @@ __all__ = ["Metrics", "Snapshot", "serve_metrics", "snapshot"]
 
 _COUNTERS = {
     "images": "Images with a score.",
-    "unreadable": "Items without a score: files that are not images, rows that the server calls invalid.",
+    "unreadable": "Items without a score: files that are not images, rows that the server marks as invalid.",
     "flagged": "Images with a p-value of at most the false-alarm rate (--fpr).",
     "discoveries": "Images called outliers by online FDR (--fdr).",
     "alarms": "How often the alarm was raised.",
-    "restarts": "How often the alarm was taken back.",
+    "restarts": "How often the alarm was cleared.",
 }
 _GAUGES = {
     "alarm": "1 while the alarm is on.",
@@ -29,15 +29,15 @@ _GAUGES = {
     "share_low": "Lower end of its 95 % interval.",
     "share_high": "Upper end of its 95 % interval.",
     "onset_image": "Number of the image since which images are unusual, while the alarm is on.",
-    "autocorrelation": "Of the p-values of neighbouring images.",
+    "autocorrelation": "Autocorrelation of the p-values of neighbouring images.",
     "thinning": "Distance between images that are bet on.",
-    "last_image_timestamp_seconds": "When the last image came.",
+    "last_image_timestamp_seconds": "Time of the last image.",
     "source_up": "0 while the folder or the server behind the proxy cannot be reached.",
     "writable": "0 while the journal cannot be written and answers pass unwatched.",
 }
 _PROXY = {
     "unwatched_rows": "Rows of answers that were not counted: other signatures, or the journal could not be written.",
-    "mismatched_rows": "Rows that were not counted since the served model is another one than the detector.",
+    "mismatched_rows": "Rows that were not counted because the served model differs from the detector.",
 }
 
 
@@ -56,7 +56,7 @@ class Snapshot:
 def snapshot(
     session: Session, *, source_up: bool = True, writable: bool = True, proxy: Any = None
 ) -> Snapshot:
-    """Metrics of a session as it is.
+    """The current metrics of a session.
 
     Example:
         >>> from tfbnood.watch import HeldOut, Item, Session
@@ -94,7 +94,7 @@ def snapshot(
 
 
 class Metrics:
-    """A collector for `prometheus_client`: gives the latest snapshot. Every metric is called `tfbnood_watch_…`.
+    """A collector for `prometheus_client`: returns the latest snapshot. Every metric is called `tfbnood_watch_…`.
 
     Attributes:
         latest: set by the loop; reading and setting one attribute needs no lock.
@@ -143,10 +143,10 @@ class Metrics:
 def serve_metrics(
     metrics: Metrics, port: int, host: str = "127.0.0.1"
 ) -> tuple[Any, threading.Thread]:
-    """Answers Prometheus at `/metrics`; returns the server, whose `shutdown` ends it, and its thread.
+    """Serves Prometheus at `/metrics`; returns the server, whose `shutdown` ends it, and its thread.
 
     Raises:
-        ServingError: the port is taken.
+        ServingError: if the port is taken.
     """
     from prometheus_client import CollectorRegistry, start_http_server
 
@@ -155,6 +155,4 @@ def serve_metrics(
     try:
         return start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
-        raise ServingError(
-            f"metrics_port cannot be listened on: {host}:{port} ({error})"
-        ) from error
+        raise ServingError(f"cannot listen on metrics_port {host}:{port} ({error})") from error

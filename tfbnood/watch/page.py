@@ -1,4 +1,4 @@
-"""The page of a stream: has something changed, since when, which images show it, how often is that false?"""
+"""The page of a stream: whether it has changed, since when, which images show it, how often that is false."""
 
 import os
 import pathlib
@@ -18,15 +18,15 @@ _SPACE = "\u00a0"  # does not break
 _GUARANTEE = (
     "As long as images are like the held-out ones and independent of each other, the average distance between false "
     "alarms is at least {run_length} images, and any {hundredth} images in a row raise one with a probability of at "
-    "most 1 %. Neighbours that resemble each other (video) and a mix of kinds that changes both break this; the first "
-    "is measured as autocorrelation, and bets are then placed further apart."
+    "most 1 %. Similar neighbours (video) and a changing mix of kinds both break this. The first is measured as "
+    "autocorrelation; bets are then placed further apart."
 )
 
 
 def write_timeline(
     path: str | os.PathLike[str], session: Session, stream: str, *, refresh: int | None
 ) -> None:
-    """Writes the page, whole or not at all."""
+    """Writes the page atomically."""
     write_page(path, timeline_page(session, stream, refresh=refresh))
 
 
@@ -35,8 +35,8 @@ def timeline_page(session: Session, stream: str, *, refresh: int | None = None) 
 
     Args:
         session: to show.
-        stream: what is watched, for people.
-        refresh: seconds after which a browser reads it again; None for a watch that has ended.
+        stream: what is watched, for display.
+        refresh: seconds after which a browser reloads it; None for a watch that has ended.
 
     Example:
         >>> from tfbnood.watch import HeldOut, Item, Session
@@ -73,7 +73,7 @@ def timeline_page(session: Session, stream: str, *, refresh: int | None = None) 
 def _charts(session: Session) -> str:
     monitor, tally = session.monitor, session.tally
     if not tally.images:
-        return '<p class="muted">The first image is still to come.</p>'
+        return '<p class="muted">No images yet.</p>'
     onset = None
     if monitor.since is not None:
         onset = (int(monitor.since.low), int(monitor.since.high))
@@ -93,10 +93,10 @@ def _charts(session: Session) -> str:
     )
     return (
         '<div class="overview"><figure class="box"><figcaption>Evidence for a change<small>Unchanged images reach the '
-        f"dashed level once in {monitor.run_length:,.0f} images on average, or less often.{shaded}</small></figcaption>"
+        f"dashed level at most once in {monitor.run_length:,.0f} images on average.{shaded}</small></figcaption>"
         f'{evidence}</figure><figure class="box"><figcaption>P-values of the latest {len(tally.recent):,} images'
-        "<small>The share of held-out images that look as strange. Unchanged images make bars of equal height, at the "
-        f"blue line.</small></figcaption>{p_values}</figure></div>"
+        "<small>The share of held-out images that look as strange. For unchanged images all bars have the same height, "
+        f"the blue line.</small></figcaption>{p_values}</figure></div>"
     )
 
 
@@ -126,7 +126,7 @@ def _facts(session: Session) -> dict[str, str]:
         "images": f"{tally.images:,}",
         "unreadable": f"{tally.unreadable:,}",
         "flagged": f"{tally.flagged:,}, with p ≤ {session.fpr:.3g}; about {tally.images * session.fpr:.3g} by chance",
-        "alarms": f"{tally.alarms:,} raised, {tally.restarts:,} taken back",
+        "alarms": f"{tally.alarms:,} raised, {tally.restarts:,} cleared",
     }
     if share is not None:
         facts["outliers since then"] = f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"

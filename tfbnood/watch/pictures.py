@@ -1,4 +1,4 @@
-"""Thumbnails of the worst images: kept when they come, since uploads are moved away and requests leave no file."""
+"""Thumbnails of the worst images: kept on arrival, since uploads are moved away and requests leave no file."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _RUNGS = (Rung(64, None), Rung(160, 78))
 
 
 class Pictures:
-    """By index in the stream, encoded thumbnails of the images that a monitor calls the worst: at most 16.
+    """By index in the stream, encoded thumbnails of the monitor's worst images: at most 16.
 
     Example:
         >>> from tfbnood.watch import Item
@@ -31,18 +31,18 @@ class Pictures:
     def keep(
         self, worst: Sequence[Exemplar], events: Sequence[Mapping[str, Any]], items: Sequence[Item]
     ) -> None:
-        """Encodes those of some new items that are among the worst, and drops those that no longer are."""
+        """Encodes new items that are among the worst, and drops those that no longer are."""
         indices = {one.index for one in worst}
         self.encoded = {index: one for index, one in self.encoded.items() if index in indices}
         for event, item in zip(events, items, strict=True):
             index = event.get("index")
             if index in indices and item.picture is not None:
-                # A page without one of its pictures is better than a watch that ends.
+                # Better a page without a picture than the end of the watch.
                 with contextlib.suppress(Exception):
                     if (image := item.picture()) is not None:
-                        self.encoded[index] = _encoded(image)
+                        self.encoded[index] = _encode(image)
 
 
-def _encoded(image: Any) -> str:
+def _encode(image: Any) -> str:
     pixels = image[..., 0] if image.shape[-1] == 1 else image
     return encode(pixels, _RUNGS[0] if max(pixels.shape[:2]) <= _RUNGS[0].side else _RUNGS[1])

@@ -1,7 +1,7 @@
-"""Answers of a served model, watched by sitting between its clients and the server.
+"""Watches the answers of a served model from between its clients and the server.
 
-An answer goes on to the client when its images are in the journal. A client that did not get it, since it hung up or
-the proxy was killed, asks again with the same bytes: such a request is answered and not counted a second time.
+An answer is sent to the client once its images are in the journal. A client that did not get it, because it hung up or
+the proxy was killed, repeats the same bytes: such a request is answered, but not counted twice.
 """
 
 import collections
@@ -34,7 +34,7 @@ _TOLERANCE = 1e-6  # of float32
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """The server and the model's name of a URL such as `http://127.0.0.1:8501/v1/models/fm`.
+    """The server and the model's name in a URL such as `http://127.0.0.1:8501/v1/models/fm`.
 
     Example:
         >>> split_url("http://127.0.0.1:8501/v1/models/fm")
@@ -55,21 +55,21 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 class ProxySource:
-    """Listens for clients of a served model, and hands their images' scores on.
+    """Listens for clients of a served model, and yields the scores of their images.
 
     Args:
         url: of the model, as for `split_url`.
         held_out: scores of the detector that was exported.
         address: to listen on; port 0 picks a free one.
-        lost: by digest, requests that were perhaps not answered, and how many of their rows were counted.
-        requests: how many were counted before.
+        lost: by digest, requests that may not have been answered, and how many of their rows were counted.
+        requests: number of requests counted before.
 
     Attributes:
-        requests: how many predict requests were counted.
-        unwatched: rows of answers that were not counted: of signatures that do not score row by row.
+        requests: number of predict requests counted.
+        unwatched: rows of answers that were not counted, from signatures that do not score row by row.
         mismatched: rows whose p-values are not those of `held_out`: another model is served.
         trouble: why the server cannot be reached; empty while it can.
-        answers: how many answers were passed on, by status.
+        answers: number of answers passed on, by status.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ProxySource:
         return not self._server.active or time.monotonic() > self._ends
 
     def poll(self, seconds: float) -> list[Item]:
-        """Items of the answers that wait to be passed on."""
+        """Items of the answers waiting to be passed on."""
         items: list[Item] = []
         try:
             while True:
@@ -122,13 +122,13 @@ class ProxySource:
             return items
 
     def done(self, counted: bool) -> None:
-        """Lets the answers go on to their clients, counted or not."""
+        """Passes the answers on to their clients, counted or not."""
         for future in self._waiting:
             future.set_result(counted)
         self._waiting.clear()
 
     def stop(self) -> None:
-        """Listens no more; requests in flight are answered."""
+        """Stops listening; requests in flight are answered."""
         if self._ends is None:
             self._server.shutdown()
             self._server.socket.close()
@@ -152,7 +152,7 @@ class ProxySource:
         try:
             answer = unpacked(exchange.answer, dict(_lower(exchange)).get("content-encoding"))
             request = unpacked(exchange.request, exchange.request_headers.get("Content-Encoding"))
-        except Exception:  # zlib's and our own: what cannot be unpacked is not ours to judge
+        except Exception:  # zlib's and our own: the server judges what cannot be unpacked
             return []
         rows = rows_of(answer)
         if rows is None:
@@ -176,17 +176,17 @@ class ProxySource:
             Item(
                 called if len(rows) == 1 else f"{called}, row {place}",
                 row.score,
-                "" if row.valid else "not a valid image, by the server",
+                "" if row.valid else "not a valid image, according to the server",
                 group=row.group,
                 request=digest,
                 picture=functools.partial(picture_of, request, place, shape),
             )
             for place, row in enumerate(rows)
-            if place >= counted  # A kill may have cut the journal within a request.
+            if place >= counted  # After a kill, the journal may end within a request.
         ]
 
     def _matches(self, rows: list[Row]) -> bool:
-        """Whether p-values and clusters, where there are any, are those of the held-out scores."""
+        """Whether p-values and clusters, if any, are those of the held-out scores."""
         known = [row for row in rows if row.valid and row.p_value is not None]
         grouped = self._held_out.groups is not None
         if any((row.group is not None) != grouped for row in rows if row.valid):

@@ -1,4 +1,4 @@
-"""The loop: items in, lines, a page, metrics and sentences out, until a signal, the end of the source or an alarm."""
+"""The loop: turns items into lines, a page, metrics and messages until a signal, the end of the source or an alarm."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ from tfbnood.watch.words import alarm_sentences, state_words
 __all__ = ["ALARM", "PAGE", "Watch"]
 
 ALARM = 3
-"""The exit code of a watch that ended by an alarm."""
+"""The exit code of a watch that ended with an alarm."""
 
 PAGE = "timeline.html"
 _RESTART = "restart"
@@ -36,11 +36,12 @@ class Watch:
 
     Args:
         out: folder that `open_session` opens, for the page.
-        stream: what is watched, for people.
+        stream: what is watched, for display.
         open_session: opens the session; again after a full disk, for a source that others depend on.
         make_source: called once, with the first session.
         until_alarm: end as soon as the alarm is on.
-        restart: take an alarm back at the start; where another process watches in `out`, that one does, and this ends.
+        restart: clear the alarm at the start; if another process watches in `out`, it clears the alarm, and this one
+            ends.
         forget: with `restart`, as for `Monitor.restart`.
         metrics_port: of this machine; None for no metrics, 0 for a free one.
         say: prints a line for the user.
@@ -71,7 +72,7 @@ class Watch:
         """Watches; returns the exit code, 0 or `ALARM`.
 
         Raises:
-            TfbnoodError: the folder cannot be used or written, or a port is taken. All that was counted is kept.
+            TfbnoodError: if the folder cannot be used or written, or a port is taken. Everything counted is kept.
         """
         if self.restart and Session.is_open(self.out):
             self._hand_over()
@@ -86,7 +87,7 @@ class Watch:
                         assert self._source is not None
                         return self._follow(session, self._source)
                 except TfbnoodError as error:
-                    # Clients of a proxy must not suffer from our disk.
+                    # A proxy's clients must not suffer from our disk.
                     if not isinstance(self._source, ProxySource):
                         raise
                     self._pass_unwatched(self._source, error)
@@ -103,29 +104,29 @@ class Watch:
         if self.restart:
             self._restart(session, forget=self.forget)
         elif session.monitor.alarm:
-            self._say_alarm(session)
+            self._report_alarm(session)
         self._source = self.make_source(session)
 
     def _hand_over(self) -> None:
-        """Asks the process that watches here to take the alarm back: a proxy must not be stopped for that."""
+        """Asks the process that watches here to clear the alarm: a proxy must not be stopped for that."""
         with atomic_path(self.out / _RESTART) as temporary:
             temporary.write_text("forget" if self.forget else "")
-        self.say(f"--restart: handed to the process that watches in {self.out}")
+        self.say(f"--restart: passed to the process that is watching in {self.out}")
 
     def _restart_if_asked(self, session: Session) -> None:
         path = self.out / _RESTART
         if path.is_file():
             self._restart(session, forget=path.read_text() == "forget")
-            # After the line in the journal: a second time it would change nothing.
+            # After the line in the journal: repeating it would change nothing.
             path.unlink()
 
     def _restart(self, session: Session, *, forget: bool) -> None:
         if not session.monitor.alarm:
-            self._line("--restart: the alarm is off already, nothing was changed")
+            self._line("--restart: the alarm is already off; nothing was changed")
             return
         session.restart(forget=forget)
-        less = "; the unusual images are no longer compared with" if forget else ""
-        self._line(f"--restart: the alarm was taken back{less}")
+        less = "; the unusual images are no longer used for comparison" if forget else ""
+        self._line(f"--restart: the alarm was cleared{less}")
         self._page_at, self._page_lines = 0.0, -1
 
     def _follow(self, session: Session, source: Source) -> int:
@@ -161,7 +162,7 @@ class Watch:
             source.done(counted)
         if self._failed:
             self._line(
-                f"{self.out} can be written again; {self._unwatched:,} images passed unwatched"
+                f"{self.out} can be written again; {self._unwatched:,} images were not watched"
             )
             self._failed = ""
         return events
@@ -175,17 +176,17 @@ class Watch:
         session.notes.clear()
         if any("since" in event for event in events):
             self._page_at = 0.0
-            self._say_alarm(session)
+            self._report_alarm(session)
 
-    def _say_alarm(self, session: Session) -> None:
+    def _report_alarm(self, session: Session) -> None:
         first, *others = alarm_sentences(session)
         self._line(f"{first.upper() if not others else first.replace('Alarm', 'ALARM', 1)}")
         for sentence in others:
             self._line(f"  {sentence}")
-        self._line(f"  Look at {self.out / PAGE}; take the alarm back with --restart.")
+        self._line(f"  Look at {self.out / PAGE}; clear the alarm with --restart.")
 
     def _notice(self, source: Source) -> None:
-        """Says when the folder or the server goes away, and when it is back; once each."""
+        """Reports when the folder or the server disappears, and when it is back; once each."""
         trouble = getattr(source, "missing", "") or getattr(source, "trouble", "")
         if trouble and not self._trouble:
             self._line(f"{self.stream} cannot be reached ({trouble}); waiting until it is back")
@@ -195,8 +196,8 @@ class Watch:
         if getattr(source, "mismatched", 0) and not self._mismatched:
             self._mismatched = True
             self._line(
-                "the p-values of answers are not those of WHAT: another model is served, whose answers are passed on "
-                "and not counted"
+                "the p-values of answers are not those of WHAT: another model is served; its answers are passed on, "
+                "but not counted"
             )
 
     def _page(
@@ -216,10 +217,10 @@ class Watch:
         return snapshot(session, source_up=not self._trouble, proxy=proxy)
 
     def _pass_unwatched(self, source: ProxySource, error: TfbnoodError) -> None:
-        """Lets answers go on for a while without counting them; then a new session is tried."""
+        """Passes answers on for a while without counting them, then tries a new session."""
         if not self._failed:
             self._failed = str(error)
-            self._line(f"{error}: answers are passed on unwatched until it can be")
+            self._line(f"{error}: answers are passed on unwatched until it is writable")
         if self._metrics is not None:
             gauges = {**self._metrics.latest.gauges, "writable": 0.0}
             self._metrics.latest = dataclasses.replace(self._metrics.latest, gauges=gauges)
@@ -239,14 +240,14 @@ class Watch:
         self.say(text)
 
     def _ask_to_stop(self, *_: object) -> None:
-        # While a detector is loaded there is nothing to finish; nor does who asks twice want to wait.
+        # While a detector is being loaded there is nothing to finish; and a user who asks twice does not want to wait.
         if self._source is None or self._stop_asked:
             raise KeyboardInterrupt
         self._stop_asked = True
 
 
 class _Status:
-    """One line on a terminal that is written over and over; elsewhere nothing."""
+    """One line on a terminal that is overwritten; elsewhere nothing."""
 
     def __init__(self) -> None:
         self._shown = bool(getattr(sys.stderr, "isatty", lambda: False)())
@@ -255,7 +256,7 @@ class _Status:
     def show(self, session: Session) -> None:
         if self._shown and time.monotonic() - self._at > _STATUS_SECONDS:
             self._at, self._there = time.monotonic(), True
-            # A line that is too long could not be written over.
+            # A line that is too long could not be overwritten.
             words = state_words(session)[: shutil.get_terminal_size().columns - 1]
             print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 

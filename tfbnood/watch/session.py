@@ -1,10 +1,9 @@
-"""A stream that is watched: monitor, journal and tally, which hold together through kills and full disks.
+"""A watched stream: monitor, journal and tally, which stay consistent through kills and full disks.
 
-**Exactly once, by construction.** A line of the journal is what counts. An item is scored, goes through the monitor in
+**Exactly once, by construction.** Only lines of the journal count. An item is scored, passes through the monitor in
 memory, and its line is written and synced; only then is it counted, shown or forgotten by its source. On a start the
-monitor and the tally are read as last saved, and take the lines that are newer than they are. A line holds the score
-itself, so that the monitor is the same one bit for bit as without the stop. An item whose id is in a line, is not taken
-again.
+monitor and the tally are read as last saved, and process the lines that are newer. A line holds the score itself, so
+that the monitor is bit for bit the same as without the stop. An item whose id is in a line is not processed again.
 """
 
 import contextlib
@@ -35,14 +34,14 @@ _EVERY_LINES, _EVERY_SECONDS = 5000, 30.0
 
 
 class Session:
-    """Takes items and keeps all that must survive in a folder; `open` makes one.
+    """Takes items and keeps in a folder everything that must survive; `open` makes one.
 
     Attributes:
-        monitor: which the items go through.
+        monitor: processes the items.
         tally: what was counted.
         held_out: the scores to compare with.
         fpr: images with a p-value of at most this are flagged.
-        notes: sentences for the user that no one has printed yet.
+        notes: messages for the user that have not been printed yet.
 
     Example:
         >>> from tfbnood.watch import HeldOut, Item
@@ -88,22 +87,22 @@ class Session:
         most_bytes: int = 64 * 2**20,
         clock: Callable[[], float] = time.time,
     ) -> Iterator["Session"]:
-        """Locks the folder, resumes what is in it, and saves in the end.
+        """Locks the folder, resumes what is in it, and saves at the end.
 
         Args:
-            folder: a new or empty one, or that of an earlier session.
+            folder: a new or empty one, or the folder of an earlier session.
             held_out: scores to compare with.
             run_length: as for `tfbnood.Monitor`, like `seed`, `thin` and `fdr`.
             seed: of the order among ties.
             thin: bet on every thin-th image.
             fdr: also decide on single images.
             fpr: images with a p-value of at most this are flagged. Defaults to 0.01, or the smallest possible.
-            stream: which stream it is; another one needs another folder.
+            stream: identifies the stream; another one needs another folder.
             most_bytes: of `events.jsonl` before it is renamed.
             clock: seconds since 1970.
 
         Raises:
-            TfbnoodError: another process watches here, or the folder is of a watch with other settings.
+            TfbnoodError: if another process watches here, or the folder belongs to a watch with other settings.
         """
         folder = pathlib.Path(folder)
         settings = {
@@ -149,10 +148,10 @@ class Session:
             return True
 
     def take(self, items: Sequence[Item]) -> list[dict[str, Any]]:
-        """Puts new items through the monitor and into the journal; returns their lines.
+        """Passes new items through the monitor into the journal; returns their lines.
 
         Raises:
-            TfbnoodError: they cannot be written. The session is of no more use; a new one resumes before them.
+            TfbnoodError: if they cannot be written. The session is then unusable; a new one resumes before them.
         """
         known: set[str] = set()
         fresh = []
@@ -172,7 +171,7 @@ class Session:
         return events
 
     def restart(self, *, forget: bool = False) -> None:
-        """Takes the alarm back, as `Monitor.restart`."""
+        """Clears the alarm, like `Monitor.restart`."""
         event = {
             "time": self._now(),
             "restart": True,
@@ -186,7 +185,7 @@ class Session:
         self.save()
 
     def save(self, *, clean: bool = False) -> None:
-        """Saves monitor and tally; what they lack after a kill is in the journal."""
+        """Saves monitor and tally; after a kill, the journal has what they lack."""
         self.monitor.save(self._folder / _STATE)
         self.tally.clean = clean
         self.tally.position = self._journal.position
@@ -198,7 +197,7 @@ class Session:
             self.tally.position = self._journal.position
 
     def save_now_and_then(self) -> None:
-        """Saves when much is new, so that a start after a kill is quick."""
+        """Saves if much is new, so that a start after a kill is quick."""
         new = self.tally.lines - self._saved_lines
         if new >= _EVERY_LINES or (new and time.monotonic() - self._saved_at > _EVERY_SECONDS):
             self.save()
@@ -257,11 +256,11 @@ def _resume(folder: pathlib.Path, monitor: Monitor, journal: Journal) -> tuple[M
     try:
         monitor = Monitor.load(state)
     except DataError:
-        # Not there yet, or lost with the power: all lines are taken again.
+        # Not saved yet, or lost in a power failure: all lines are processed again.
         if journal.position[0] > 0:
             raise TfbnoodError(
                 f"{state} must hold the saved monitor, since earlier lines were moved out of events.jsonl. "
-                f"Received: none that can be read; choose another --out"
+                f"Received: none that is readable; choose another --out"
             ) from None
     if monitor.count > tally.images and tally.lines < journal.position[0]:
         raise TfbnoodError(
@@ -269,7 +268,7 @@ def _resume(folder: pathlib.Path, monitor: Monitor, journal: Journal) -> tuple[M
         )
     if journal.lines == 0:
         journal.start_at(tally.lines)
-    # Saved first, a monitor is behind only if it was lost.
+    # It is saved first, so that a monitor is behind only if it was lost.
     behind = monitor.count < tally.images
     lines = journal.read() if behind else journal.read(tally.lines, tally.position)
     replayed = 0
@@ -288,7 +287,7 @@ def _take_again(monitor: Monitor, event: dict[str, Any]) -> None:
     if "index" not in event or event["index"] < monitor.count:
         return
     if "restart" in event:
-        # A second time, with no image in between, it changes nothing.
+        # Repeated without images in between, it changes nothing.
         monitor.restart(forget=event["forget"])
         return
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""What pages and metrics show, as a function of the journal's lines; in bounded memory, but for the files of a folder.
+"""What pages and metrics show, as a function of the journal's lines; in bounded memory, except for a folder's files.
 
-It is saved with the number of the next line, and resumes by reading the lines from there on.
+It is saved with the number of the next line, and resumes by reading from that line.
 """
 
 import datetime
@@ -40,14 +40,14 @@ class Tally:
         flagged: with a p-value of at most the false-alarm rate.
         discoveries: by online FDR.
         alarms: how often the alarm was raised.
-        restarts: how often it was taken back.
+        restarts: how often it was cleared.
         buckets: p-values by `BUCKETS`, not cumulative.
         p_value_sum: of all.
         points: `[index, time, log evidence, alarm]`, the largest evidence of each `stride` images.
         recent: the latest 1,000 p-values.
         times: of the latest 10,000 images.
         raised: the latest 20 alarms: index, time, key, since and its interval.
-        last: the time of the last line; 0 before there is one.
+        last: the time of the last line; 0 before the first.
         reasons: why items were unreadable: the latest 20, as `(time, key, reason)`.
         requests: the latest 64 requests, each with its digest and how many of its rows were counted.
         pictures: by index, encoded thumbnails of the worst images.
@@ -103,26 +103,26 @@ class Tally:
         return bool(identity) and int(identity, 16) in self._seen
 
     def remember(self, identity: str) -> None:
-        """Takes an id for seen; beyond 500,000 of a stream the oldest are forgotten."""
+        """Marks an id as seen; beyond 500,000 ids of a stream the oldest are forgotten."""
         self._seen[int(identity, 16)] = None
 
     def forget_all_but(self, identities: Collection[str]) -> None:
-        """Keeps the ids of what is still there; files that are gone need not be remembered."""
+        """Keeps only the ids of existing files."""
         kept = {int(one, 16) for one in identities}
         self._seen = {one: None for one in self._seen if one in kept}
 
     def forget_oldest(self) -> None:
-        """Keeps the latest 500,000 ids, for sources that never say what is still there."""
+        """Keeps the latest 500,000 ids, for sources that cannot tell what still exists."""
         if len(self._seen) > 1.1 * _MOST_SEEN:
             self._seen = dict.fromkeys(list(self._seen)[-_MOST_SEEN:])
 
     def time_of(self, index: int) -> float | None:
-        """When an image came; None if it is too long ago."""
+        """The time of an image; None if it is too long ago."""
         place = index - (self.images - len(self.times))
         return self.times[place] if 0 <= place < len(self.times) else None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes it, whole or not at all."""
+        """Writes it atomically."""
         content = {
             "format": _FORMAT,
             **{name: getattr(self, name) for name in _COUNTS},
@@ -147,7 +147,7 @@ class Tally:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tally | None":
-        """Reads what `save` wrote; None where there is none that can be read."""
+        """Reads what `save` wrote; None if there is nothing readable."""
         tally = cls()
         try:
             with np.load(path, allow_pickle=False) as arrays:

@@ -27,8 +27,8 @@ def evidence_svg(
         points: `[index, time, log evidence, alarm]` each.
         run_length: the level of the alarm.
         alarms: `(index, words)`.
-        onset: the first and the last index that are likely.
-        label: what is drawn, for those who hear the page.
+        onset: the first and the last likely index.
+        label: a description for screen readers.
 
     Example:
         >>> points = [[0, 0.0, -np.inf, 0.0], [1, 1.0, 2.3, 0.0]]
@@ -38,7 +38,7 @@ def evidence_svg(
     left, right, top, bottom, width, height = 52, 16, 24, 40, 760, 320
     level = math.log10(run_length)
     logs = [max(0.0, point[2] / math.log(10)) for point in points]
-    # Beyond twice the level it is only more of the same.
+    # Beyond twice the level there is nothing new to see.
     most = min(2 * level, max([1.15 * level, *logs]))
     first, last = (points[0][0], points[-1][0]) if points else (0, 1)
     last = max(last, first + 1)
@@ -91,12 +91,12 @@ def evidence_svg(
 
 
 def p_values_svg(p_values: Sequence[float], *, held_out: int, label: str) -> str:
-    """A histogram of p-values with the level at which chance would put all bars.
+    """A histogram of p-values, with the height that all bars have by chance.
 
     Args:
         p_values: `[n]`, in (0, 1].
-        held_out: how many held-out images they share, whose chance is in all of them.
-        label: what is drawn, for those who hear the page.
+        held_out: number of held-out images they share, whose randomness affects all of them.
+        label: a description for screen readers.
 
     Example:
         >>> p_values_svg([0.05, 0.5, 1.0], held_out=99, label="p-values").count('class="bars')
@@ -104,7 +104,7 @@ def p_values_svg(p_values: Sequence[float], *, held_out: int, label: str) -> str
     """
     left, right, top, bottom, width, height = 44, 12, 16, 40, 520, 320
     edges = np.linspace(0, 1, _BINS + 1)
-    # A bin holds its right edge; rounding must not move a p-value into the next one.
+    # A bin includes its right edge; rounding must not move a p-value into the next one.
     counts = np.bincount(
         np.clip(np.ceil(np.asarray(p_values) * _BINS - 1e-9).astype(int) - 1, 0, _BINS - 1),
         minlength=_BINS,

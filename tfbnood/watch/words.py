@@ -1,4 +1,4 @@
-"""What is said of a stream: the same sentences on the terminal and on the page."""
+"""Sentences about a stream, the same on the terminal and on the page."""
 
 import datetime
 import math
@@ -12,7 +12,7 @@ _NAMED = 5
 
 
 def when(seconds: float | None) -> str:
-    """A time of this machine's clock.
+    """A time in this machine's time zone.
 
     Example:
         >>> len(when(0.0)), when(None)
@@ -24,7 +24,7 @@ def when(seconds: float | None) -> str:
 
 
 def state_words(session: Session) -> str:
-    """One line: how many images, how much evidence, whether the alarm is on."""
+    """One line: the number of images, the evidence, and whether the alarm is on."""
     monitor, tally = session.monitor, session.tally
     parts = [f"{_count(tally.images, 'image')}"]
     if tally.unreadable:
@@ -40,10 +40,10 @@ def state_words(session: Session) -> str:
 
 
 def alarm_sentences(session: Session, *, plain: bool = True) -> list[str]:
-    """When, since when, how many, which images show it, and how often such an alarm is false; empty while it is off.
+    """Sentences about an alarm: when, since when, how many, which images, how often it is false; empty without one.
 
     Args:
-        session: whose monitor is asked.
+        session: the session to describe.
         plain: name the images, for a terminal; a page shows them.
     """
     monitor, tally = session.monitor, session.tally
@@ -57,7 +57,7 @@ def alarm_sentences(session: Session, *, plain: bool = True) -> list[str]:
     at = tally.time_of(int(since.value))
     after = f", {when(at)}" if at is not None else ""
     found.append(
-        f"Images are unusual since image {int(since.value):,}{after}; 95 % interval: {_whole(since)}."
+        f"Images have been unusual since image {int(since.value):,}{after}; 95 % interval: {_whole(since)}."
     )
     share = monitor.share
     if share is not None:
@@ -69,7 +69,7 @@ def alarm_sentences(session: Session, *, plain: bool = True) -> list[str]:
     if worst and plain:
         found.append(f"These show it most: {', '.join(worst)}.")
     found.append(
-        f"Without a change, an alarm comes once in {monitor.run_length:,.0f} images on average, or less often."
+        f"Without a change, an alarm comes at most once in {monitor.run_length:,.0f} images on average."
     )
     return found
 
