@@ -1,10 +1,10 @@
-"""Detectors past one machine, as transforms of Apache Beam: `pip install "tfbnood[beam]"`.
+"""Detectors on many machines, as transforms of Apache Beam: `pip install "tfbnood[beam]"`.
 
 `ScoreImages` scores images from files, TFRecords, Parquet files or a PCollection, `GroupTest` tests whole groups of
-them, and `ExportHandler` takes any signature of an export into Beam's own `RunInference`. `score_pipeline` is all of it
-in one call. They run exported versions of detectors, the ones that TF Serving loads; `Detector.export` writes them.
+them, and `ExportHandler` runs any signature of an export in Beam's own `RunInference`. `score_pipeline` does all of it
+in one call. They run exported versions of detectors, as TF Serving does; `Detector.export` writes them.
 
-Images on their own are scored on their own, so that a score does not depend on workers, bundles or retries.
+Single images are scored independently, so that a score does not depend on workers, bundles or retries.
 """
 
 from tfbnood.beam._needed import MissingBeamError

@@ -1,4 +1,4 @@
-"""Apache Beam, or one sentence on how to get it. Imported before all that needs it."""
+"""Imports Apache Beam, or explains how to get it. Imported before everything that needs it."""
 
 import importlib
 import logging
@@ -9,11 +9,11 @@ __all__ = ["MissingBeamError"]
 
 
 class MissingBeamError(TfbnoodError, ImportError):
-    """Apache Beam, or what it reads files with, is not installed."""
+    """Apache Beam, or a package it reads files with, is not installed."""
 
 
 _disabled = logging.root.manager.disable
-logging.disable(logging.WARNING)  # Beam warns of clients that are not needed here.
+logging.disable(logging.WARNING)  # Beam warns about missing clients that are not needed here.
 try:
     for _name in ("apache_beam", "pyarrow", "google_crc32c"):
         importlib.import_module(_name)

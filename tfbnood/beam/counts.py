@@ -1,4 +1,4 @@
-"""What is kept of a group of any size: how many images have which rank among the calibration scores."""
+"""Summarises a group of any size: how many images have which rank among the calibration scores."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["Counts", "Rank", "group_p_value"]
 
 Rank: TypeAlias = tuple[int, int]
-"""The cluster of an image, 0 without clusters, and how many calibration scores of it are at or above the image's."""
+"""The cluster of an image, 0 without clusters, and the number of its calibration scores at or above the image's."""
 
 
 class Counts(beam.CombineFn):
@@ -42,15 +42,15 @@ def group_p_value(
     most_images: int = 10_000,
     seed: int = 0,
 ) -> float:
-    """P-value of a group, as `batch_p_value` and `batch_p_value_within` have it of the scores: ranks are enough.
+    """P-value of a group, as `batch_p_value` and `batch_p_value_within` compute it from scores: ranks suffice.
 
     Args:
         counts: how many images have which rank.
-        calibration: how many calibration scores there are in each cluster; one number without clusters.
+        calibration: number of calibration scores in each cluster; one number without clusters.
         method: a name of `BATCH_TESTS`.
         permutations: random groups to compare with.
-        most_images: images that are tested; of a larger group, as many at random.
-        seed: of their choice.
+        most_images: maximum number of images to test; from a larger group, a random sample.
+        seed: of the sample.
     """
     from tfbnood.calibration.batch_tests import batch_p_value, batch_p_value_within
 
@@ -60,7 +60,7 @@ def group_p_value(
         random = np.random.default_rng(seed)
         images = random.multivariate_hypergeometric(images, most_images, method="marginals")
     clusters, ranks = np.repeat(np.array(found), images, axis=0).T
-    # Numbers with the same order as the scores. Images of one rank differ by a little: a tie counts against an alarm.
+    # Numbers in the order of the scores. Images of one rank differ slightly: a tie counts against an alarm.
     scores = -(ranks + np.arange(len(ranks)) / (4 * len(ranks)))
     nulls = [-(np.arange(size) + 0.5) for size in calibration]
     if len(nulls) == 1:

@@ -1,4 +1,4 @@
-"""Bytes of image files as images of a detector's shape, or the reason why not."""
+"""Decodes image files into images of a detector's shape, or gives the reason why not."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +15,10 @@ __all__ = ["Decode"]
 
 
 class Decode(beam.DoFn):
-    """(key, bytes) → (key, uint8 image); what is no image comes as `{"key", "reason"}` with the tag "unreadable".
+    """(key, bytes) → (key, uint8 image); other content becomes `{"key", "reason"}` with the tag "unreadable".
 
-    As `tfbnood.data.from_folder` reads files, so that scores are those of a folder in process. An array
-    `[height, width, channels]` in the place of bytes is taken as it is, if it has the shape.
+    Reads files like `tfbnood.data.from_folder`, so that scores equal those of a folder scored in one process. An array
+    `[height, width, channels]` instead of bytes is used as it is, if it has the shape.
 
     Args:
         image_shape: `(height, width, channels)`.

@@ -1,4 +1,4 @@
-"""Exported versions where Beam's filesystems find them: on a local disk, `gs://`, `s3://` and the like."""
+"""Exported versions on Beam's filesystems: a local disk, `gs://`, `s3://` and so on."""
 
 import contextlib
 import dataclasses
@@ -23,20 +23,20 @@ _OUTPUTS = (
     "is_ood",
     "bits_per_dim",
     "valid",
-)  # where an older export has no list
+)  # for older exports without a list
 
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """An exported version, by what its `detector.json` states.
+    """An exported version, as its `detector.json` describes it.
 
     Attributes:
         version: folder of the version, a path or a URL.
-        image_shape: `(height, width, channels)` of the images that it takes.
+        image_shape: `(height, width, channels)` of the images it accepts.
         fpr: the false-alarm rate behind `is_ood`.
-        calibration_images: how many in-distribution images are behind its p-values.
+        calibration_images: number of in-distribution images behind its p-values.
         group_sizes: calibrated sizes of requests to `score_batch`; none without that signature.
-        outputs: names of what it says of an image.
+        outputs: names of its outputs for an image.
         cluster_images: calibration images by cluster; none without clusters.
 
     Example:
@@ -53,14 +53,14 @@ class Export:
 
 
 def find_export(model_base: str | os.PathLike[str]) -> Export:
-    """The newest version of a model base, or the version that is named itself.
+    """The newest version of a model base, or a version given by its own folder.
 
     Args:
         model_base: folder with numbered versions, such as `savedmodels/mine`, or one of them, `savedmodels/mine/1`; a
             path or a URL.
 
     Raises:
-        SavedDetectorError: there is no exported version.
+        SavedDetectorError: if there is no exported version.
 
     Example:
         find_export(base).image_shape
@@ -83,7 +83,7 @@ def find_export(model_base: str | os.PathLike[str]) -> Export:
 
 
 def version_of(path: str | os.PathLike[str]) -> str:
-    """The folder of a version, given itself, its graph `saved_model.pb`, or a model base, whose newest it is."""
+    """The folder of a version, given that folder, its graph `saved_model.pb`, or a model base, whose newest it is."""
     folder = os.fspath(path).rstrip("/")
     folder = folder.removesuffix(f"/{_GRAPH}")
     if matching(f"{folder}/{_GRAPH}"):
@@ -93,23 +93,23 @@ def version_of(path: str | os.PathLike[str]) -> str:
     if not numbered:
         raise SavedDetectorError(
             "model_base must be a folder with exported versions, or one of them; Detector.export and `tfbnood export` "
-            f"write them. Received: {folder} without any"
+            f"write them. Received: {folder}, which has none"
         )
     return numbered[max(numbered)]
 
 
 @contextlib.contextmanager
 def local_copy(version: str) -> Iterator[pathlib.Path]:
-    """The version as a local folder; one behind a URL is copied for as long as the block takes, and checked."""
+    """Yields the version as a local folder; one behind a URL is copied for the block, and checked."""
     if "://" not in version:
         yield pathlib.Path(version)
         return
     with tempfile.TemporaryDirectory(prefix="tfbnood-") as folder:
         for file in matching(f"{version}/**"):
             name = file.path.removeprefix(version).lstrip("/")
-            if ".." in name.split("/"):  # Names of objects in a bucket may be any text.
+            if ".." in name.split("/"):  # Objects in a bucket may have any name.
                 raise SavedDetectorError(
-                    f"{version} must hold its files inside itself. Received: {file.path}"
+                    f"{version} must not have files outside its folder. Received: {file.path}"
                 )
             target = pathlib.Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def local_copy(version: str) -> Iterator[pathlib.Path]:
 
 
 def _check(version: str, folder: pathlib.Path) -> None:
-    """Refuses a copy that is not what was exported: an upload may not have finished."""
+    """Refuses a copy that differs from the export: an upload may not have finished."""
     try:
         about = json.loads((folder / "assets.extra" / "detector.json").read_text("utf-8"))
         hashes = dict(about["sha256"])
@@ -138,7 +138,7 @@ def _check(version: str, folder: pathlib.Path) -> None:
 def _not_exported(version: str, error: Exception) -> SavedDetectorError:
     return SavedDetectorError(
         f"{version} must be a version that tfbnood exported. "
-        f"Received: one without a whole assets.extra/detector.json ({type(error).__name__}: {error})"
+        f"Received: one without an intact assets.extra/detector.json ({type(error).__name__}: {error})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files through Beam's filesystems, with errors of one sentence."""
+"""Reads files through Beam's filesystems, with errors of one sentence."""
 
 import importlib.util
 from typing import Any
@@ -10,9 +10,9 @@ from tfbnood.errors import TfbnoodError
 
 __all__ = ["MOST_BYTES", "check_filesystem", "matching", "open_file"]
 
-# Larger than any photograph; one worker must not be filled by a film that ends in .png.
+# Larger than any photograph; a film named .png must not fill a worker's memory.
 MOST_BYTES = 256 * 2**20
-# What Beam's filesystems import when they are used, and the extra that brings it.
+# What Beam's filesystems import on use, and the extra that installs it.
 _CLIENTS = {
     "gs": ("google.cloud.storage", "gcp"),
     "s3": ("boto3", "aws"),
@@ -22,7 +22,7 @@ _CLIENTS = {
 
 
 def check_filesystem(path: str) -> None:
-    """Refuses a URL whose filesystem Beam does not have, or has without its client.
+    """Refuses a URL whose filesystem Beam lacks, or whose client is not installed.
 
     Raises:
         TfbnoodError: with the extra of Beam that is missing.
@@ -42,10 +42,10 @@ def check_filesystem(path: str) -> None:
 
 
 def matching(pattern: str) -> list[FileMetadata]:
-    """The files that a pattern or a plain path matches; none where there is none.
+    """The files that a pattern or a plain path matches; may be none.
 
     Raises:
-        TfbnoodError: the filesystem is not installed, or refuses.
+        TfbnoodError: if the filesystem is not installed, or refuses.
     """
     check_filesystem(pattern)
     try:
@@ -55,7 +55,7 @@ def matching(pattern: str) -> list[FileMetadata]:
 
 
 def open_file(path: str, *, decompress: bool = False) -> Any:
-    """Opens a file to read bytes; with `decompress`, one whose name ends in .gz and the like is decompressed."""
+    """Opens a file to read bytes; with `decompress`, files such as .gz are decompressed."""
     kind = CompressionTypes.AUTO if decompress else CompressionTypes.UNCOMPRESSED
     return FileSystems.open(path, compression_type=kind)
 

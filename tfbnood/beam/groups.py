@@ -28,39 +28,39 @@ SCORE_BATCH = "score_batch"
 
 
 class GroupTest(beam.PTransform):
-    r"""Tests groups of images as a whole: do they come from where the calibration images do?
+    r"""Tests groups of images as a whole: do they come from the same distribution as the calibration images?
 
     `scored.scores | GroupTest("savedmodels/mine", key=r"(cam\d+)/(\d{8}T\d{2})")` takes the records of `ScoreImages`
-    and combines the p-values of a group's images by a test of `tfbnood.batch_tests`. Of each group only counts are
-    kept, however many images it has. After `calibrate(…, clusters=…)` other shares of the clusters are no evidence, as
-    for `Detector.test_batch`.
+    and combines the p-values of a group's images by a test of `tfbnood.batch_tests`. Only counts of each group are
+    kept, however many images it has. After `calibrate(…, clusters=…)` a change of the clusters' shares does not count
+    as evidence, as for `Detector.test_batch`.
 
-    `scored.images | GroupTest(…, method="score_batch")` takes (key, image) or (key, bytes of a file) instead, and asks
-    the signature `score_batch`: the paper's Δ, or the shift of the moments of a network. Of each group it takes a
-    sample, the images whose keys have the smallest digests, as many as the export was calibrated for.
+    `scored.images | GroupTest(…, method="score_batch")` takes (key, image) or (key, bytes of a file) instead, and calls
+    the signature `score_batch`: the paper's Δ, or the shift of the moments of a network. It tests a sample of each
+    group, the images whose keys have the smallest digests, as many as the export was calibrated for.
 
     The result is one record per group: `{"group", "images", "tested", "method", "p_value", "is_ood"}`. `is_ood` is the
-    decision of Benjamini and Hochberg over all groups of the window: of the groups that it names, a share of at most
-    `fdr` is expected to be in-distribution. It needs p-values of about `fdr / groups`, and no p-value lies below
-    `1/(permutations + 1)`: take more permutations for thousands of groups. The p-values of `score_batch` have the
+    decision of Benjamini and Hochberg over all groups of the window: of the flagged groups, a share of at most `fdr` is
+    expected to be in-distribution. It needs p-values of about `fdr / groups`, and no p-value lies below
+    `1/(permutations + 1)`: use more permutations for thousands of groups. The p-values of `score_batch` have the
     resolution of its calibration, 1/51 for the Δ.
 
-    Images that are not valid and files that are no images are left out. Images without a group are left out, and
-    counted under "tfbnood" as `ungrouped`; the other counters are `groups` and `groups_out_of_distribution`.
+    Invalid images and files that are not images are left out. Images without a group are left out, and counted under
+    "tfbnood" as `ungrouped`; the other counters are `groups` and `groups_out_of_distribution`.
 
     Args:
         model_base: as for `ScoreImages`, the export that made the scores.
-        key: function of an image's key to its group, None for an image without one; or a regular expression that is
-            searched in the key, whose parts in parentheses, joined by "/", are the group.
+        key: function from an image's key to its group, None for an image without one; or a regular expression to search
+            for in the key, whose parts in parentheses, joined by "/", are the group.
         method: a name of `tfbnood.batch_tests.BATCH_TESTS`, or "score_batch". Defaults to "higher_criticism", and
             "simes" for groups of fewer than 10 images.
-        fdr: expected share of false alarms among the groups named. Defaults to 0.05.
-        permutations: random groups to compare with, of every size that occurs. Defaults to 999.
-        most_images: images of a group that are tested; of larger ones, as many at random. Defaults to 10,000.
-        fit: of "score_batch", as for `ScoreImages`.
+        fdr: expected share of false alarms among the flagged groups. Defaults to 0.05.
+        permutations: random groups to compare with, for every size that occurs. Defaults to 999.
+        most_images: maximum number of images to test in a group; from larger ones, a random sample. Defaults to 10,000.
+        fit: for "score_batch", as for `ScoreImages`.
 
     Raises:
-        SavedDetectorError: there is no exported version.
+        SavedDetectorError: if there is no exported version.
         StatisticError: for an unknown method, or an export without `score_batch`.
         DataError: for a bad key or number.
 
@@ -114,7 +114,7 @@ class GroupTest(beam.PTransform):
     def _by_scores(self, records: Any) -> Any:
         calibration = self._export.cluster_images or (self._export.calibration_images,)
         test = functools.partial(
-            _tested,
+            _test,
             calibration=calibration,
             method=self._method,
             permutations=self._permutations,
@@ -139,7 +139,7 @@ class GroupTest(beam.PTransform):
             | beam.CombinePerKey(SmallestDigests(max(self._export.group_sizes)))
             | "Requests" >> beam.MapTuple(_request)
             | "Test" >> RunInference(handler)
-            | "Records" >> beam.MapTuple(_answered)
+            | "Records" >> beam.MapTuple(_answer)
         )
 
 
@@ -182,12 +182,12 @@ class _Decide(beam.DoFn):
 
 
 def _rank(record: Mapping[str, Any], calibration: Sequence[int]) -> Rank:
-    """How many of the n calibration scores of its cluster are at or above an image's: `p = (1 + rank)/(n + 1)`."""
+    """The number of its cluster's n calibration scores at or above an image's: `p = (1 + rank)/(n + 1)`."""
     cluster = record["cluster"] if len(calibration) > 1 else 0
     return cluster, round(record["p_value"] * (calibration[cluster] + 1)) - 1
 
 
-def _tested(
+def _test(
     group: str,
     counts: Mapping[Rank, int],
     *,
@@ -211,8 +211,8 @@ def _request(group: str, found: tuple[int, Sequence[np.ndarray]]) -> tuple[Any, 
     return (group, count), np.stack(images)
 
 
-def _answered(key: tuple[str, int], answer: Any) -> dict[str, Any]:
-    # Of an image that is not valid there is nothing in the request's p-value.
+def _answer(key: tuple[str, int], answer: Any) -> dict[str, Any]:
+    # Invalid images do not contribute to the request's p-value.
     tested = int(answer.inference["valid"].sum())
     p_value = float(answer.inference["batch_p_value"][0])
     return _record(key[0], key[1], tested, SCORE_BATCH, p_value)

@@ -22,28 +22,28 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
     `inference` has every output of the signature as a NumPy scalar, and whose `model_id` is the version. An example
     for `score_batch` is a group of images `[n, height, width, channels]`, and each output an array `[n]`.
 
-    The version is chosen when the handler is made, so that all workers and retries use the same. It is loaded once per
-    process and shared by its threads. For automatic updates give `RunInference` a `model_metadata_pcoll` of versions
-    or their `saved_model.pb`, such as `WatchFilePattern("gs://bucket/mine/*/saved_model.pb")`.
+    The version is chosen when the handler is created, so that all workers and retries use the same. It is loaded once
+    per process and shared by its threads. For automatic updates give `RunInference` a `model_metadata_pcoll` of
+    versions or their `saved_model.pb`, such as `WatchFilePattern("gs://bucket/mine/*/saved_model.pb")`.
 
-    Short batches, as at the end of a bundle, are completed to `max_batch_size` rows with copies of the last: sums of
-    floats depend on how many rows are computed together. So scores are the same bit for bit however Beam cuts bundles
-    and whichever worker tries again, on processors of one kind.
+    Short batches, as at the end of a bundle, are filled up to `max_batch_size` rows with copies of the last: sums of
+    floats depend on how many rows are computed together. So scores are bit for bit the same, however Beam cuts bundles
+    and whichever worker retries, on processors of one kind.
 
     Args:
-        model_base: folder with numbered versions, whose newest is taken, or a version; a path or a URL.
+        model_base: folder with numbered versions, of which the newest is used, or a version; a path or a URL.
         signature: Defaults to "uint8".
-        min_batch_size: of Beam's batches. Defaults to 64, the rows that the graph takes at a time: TensorFlow prepares
-            itself for every number of rows that it meets, so that batches of one size are the fastest.
-        max_batch_size: the most. Defaults to 64.
+        min_batch_size: of Beam's batches. Defaults to 64, the rows that the graph processes at a time: TensorFlow
+            adapts to every new number of rows, so that batches of one size are the fastest.
+        max_batch_size: of Beam's batches. Defaults to 64.
         max_batch_duration_secs: how long a batch waits for more rows in a stream. Defaults to Beam's rule.
-        share_across_processes: keep one model per machine instead of one per process, in a process of its own, for
+        share_across_processes: keep one model per machine, in a separate process, instead of one per process, for
             large models. Defaults to False.
-        complete: short batches as above. Defaults to True; False is faster where most batches are short, in streams of
-            a few images per second.
+        complete: fill up short batches as above. Defaults to True; False is faster if most batches are short, as in
+            streams of a few images per second.
 
     Raises:
-        SavedDetectorError: there is no exported version.
+        SavedDetectorError: if there is no exported version.
 
     Example:
         import apache_beam as beam
@@ -79,7 +79,7 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         if max_batch_duration_secs is not None:
             self._batching["max_batch_duration_secs"] = max_batch_duration_secs
         self._rows = min(max_batch_size, CHUNK) if complete else 1
-        if self._takes_groups:  # Each is a request of its own.
+        if self._takes_groups:  # Each is a separate request.
             self._batching = {"min_batch_size": 1, "max_batch_size": 1}
         self._shared = share_across_processes
 
@@ -112,7 +112,7 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         ]
 
     def update_model_path(self, model_path: str | None = None) -> None:
-        """Takes another version from now on; Beam calls this when its side input names one."""
+        """Switches to another version; Beam calls this when its side input names one."""
         if model_path:  # `WatchFilePattern` sends "" until there is a new one.
             self._version = version_of(model_path)
 
@@ -121,7 +121,7 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
         return sum(getattr(example, "nbytes", None) or len(example) for example in batch)
 
     def get_metrics_namespace(self) -> str:
-        """Where `RunInference` puts its metrics."""
+        """The namespace of the metrics of `RunInference`."""
         return "BeamML_tfbnood"
 
     def batch_elements_kwargs(self) -> Mapping[str, Any]:
@@ -138,13 +138,13 @@ class ExportHandler(ModelHandler[Any, PredictionResult, Any]):
 
 
 class _Signature:
-    """A loaded signature. Arrays in, arrays out: it may live in another process than its caller."""
+    """A loaded signature, from arrays to arrays: it may live in another process than its caller."""
 
     def __init__(self, folder: str, version: str, signature: str) -> None:
         import tensorflow as tf
 
         try:
-            # Held: signatures live as long as the module does.
+            # Kept: signatures live as long as the module.
             self._module = tf.saved_model.load(folder)
         except Exception as error:  # TensorFlow raises many kinds for a damaged model.
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -22,16 +22,16 @@ _GROUPS = ("group", "images", "tested", "method", "p_value", "is_ood")
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a run did, by its counters; None where the runner reports none, or has not finished.
+    """What a run did, by its counters; None if the runner reports none, or has not finished.
 
     Attributes:
         output: where the scores are.
-        images: how many were scored.
-        out_of_distribution: how many of them raised an alarm.
-        invalid: how many of them were black up to one grey level, which counts as an alarm.
-        unreadable: how many files were no images.
-        groups: how many groups were tested.
-        groups_out_of_distribution: how many of them raised an alarm.
+        images: number of images scored.
+        out_of_distribution: number of them that raised an alarm.
+        invalid: number of them that were black up to one grey level, which counts as an alarm.
+        unreadable: number of files that are not images.
+        groups: number of groups tested.
+        groups_out_of_distribution: number of them that raised an alarm.
 
     Example:
         Summary("out/scores.jsonl", images=1000, out_of_distribution=12)
@@ -73,7 +73,7 @@ def score_pipeline(
     Args:
         model_base: as for `ScoreImages`.
         images: patterns, or a `ReadImages`.
-        output: as for `ScoreImages`; what cannot be read and the groups lie beside it, `scores.unreadable.jsonl` and
+        output: as for `ScoreImages`; unreadable files and groups are listed beside it, in `scores.unreadable.jsonl` and
             `scores.groups.jsonl`.
         fit: as for `ScoreImages`.
         group_by: the `key` of a `GroupTest`. Defaults to no groups.
@@ -82,11 +82,11 @@ def score_pipeline(
         permutations: its `permutations`.
         options: Beam's, such as `["--runner=FlinkRunner", "--flink_master=host:8081"]`. Defaults to Beam's own, the
             DirectRunner. Workers elsewhere need this package: see `--sdk_container_image` and `--requirements_file`.
-        wait: for the end. Defaults to True.
+        wait: wait for the end. Defaults to True.
 
     Raises:
-        TfbnoodError: the pipeline did not finish.
-        DataError: for bad arguments; before anything runs.
+        TfbnoodError: if the pipeline did not finish.
+        DataError: for bad arguments, before anything runs.
 
     Example:
         summary = score_pipeline(
@@ -94,7 +94,7 @@ def score_pipeline(
         )
     """
     output = os.fspath(output)
-    # First: it tells Beam's filesystems their options, and transforms look for files when they are made.
+    # First: it sets the options of Beam's filesystems, and transforms look for files when they are created.
     pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
     score = ScoreImages(model_base, images, fit=fit, output=output)
     tests = None
@@ -115,21 +115,21 @@ def score_pipeline(
         state = result.wait_until_finish()
     except TfbnoodError:
         raise
-    except Exception as error:  # Runners raise whatever a worker met, with its traceback as text.
-        raise TfbnoodError(f"the pipeline failed: {_cause(error)}") from error
+    except Exception as error:  # Runners raise any error of a worker, with its traceback as text.
+        raise TfbnoodError(f"the pipeline failed: {_find_cause(error)}") from error
     if state != PipelineState.DONE:
         raise TfbnoodError(f"the pipeline must end as DONE. Received: {state}")
-    return Summary(output, **_counters(result, groups=tests is not None))
+    return Summary(output, **_read_counters(result, groups=tests is not None))
 
 
-def _counters(result: Any, *, groups: bool) -> dict[str, int | None]:
+def _read_counters(result: Any, *, groups: bool) -> dict[str, int | None]:
     """Our counters; one that nothing has counted is 0."""
     names = [field.name for field in dataclasses.fields(Summary)][1 : None if groups else 5]
     try:
         found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
     except NotImplementedError:  # Some runners have no metrics.
         return {}
-    # Not every runner knows what was committed; what was attempted may count a retried bundle twice.
+    # Not every runner knows what was committed; attempted counts may include a retried bundle twice.
     counts = {
         one.key.metric.name: one.attempted if one.committed is None else one.committed
         for one in found
@@ -137,7 +137,7 @@ def _counters(result: Any, *, groups: bool) -> dict[str, int | None]:
     return {name: int(counts.get(name) or 0) for name in names}
 
 
-def _cause(error: Exception) -> str:
-    """The last line of the error that a worker met: runners put its whole traceback into the text."""
+def _find_cause(error: Exception) -> str:
+    """The last line of a worker's error: runners put its whole traceback into the text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:500]

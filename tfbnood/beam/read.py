@@ -1,4 +1,4 @@
-"""Images as (key, bytes) from files, TFRecords and Parquet files, through Beam's filesystems."""
+"""Reads images as (key, bytes) from files, TFRecords and Parquet files, through Beam's filesystems."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,27 +17,26 @@ __all__ = ["FORMATS", "UNREADABLE", "ReadImages"]
 FORMATS = ("files", "tfrecord", "parquet")
 UNREADABLE = "unreadable"
 _WILDCARDS = "*?["
-# Trying again does not help. Whatever else a filesystem raises is left to the runner, which does try again.
+# Retrying does not help. Other errors of a filesystem are left to the runner, which does retry.
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
 class ReadImages(beam.PTransform):
     """Reads encoded images: `pipeline | ReadImages("gs://bucket/2026-11/**.jpg")` → (key, bytes).
 
-    The paths are shuffled, the images are not: they go straight to the next step of the worker that has read them. A
-    file that several patterns match is read once.
-    Files cannot be split, so that a few large TFRecords or Parquet files keep no more workers busy than there are
-    files.
+    Paths are distributed over workers, images are not: they go straight to the next step of the worker that has read
+    them. A file that several patterns match is read once. Files cannot be split, so that a few large TFRecords or
+    Parquet files keep no more workers busy than there are files.
 
-    Keys of image files are their paths. Records and rows have the key of `key`, or else their file and place in it,
+    Keys of image files are their paths. Records and rows have the key in `key`, or else their file and position,
     `images.parquet#17`, which is the same at every attempt.
 
-    What cannot be read comes as `{"key": …, "reason": …}` with the tag "unreadable".
+    Unreadable content becomes `{"key": …, "reason": …}` with the tag "unreadable".
 
     Args:
         patterns: one or several, such as `photos/*.png` or `s3://bucket/day-*/**.jpg`. A path without a wildcard and
-            without a known suffix is a folder: every PNG, JPEG, BMP, GIF, TIFF and WebP file below it is taken.
-        format: "files", "tfrecord" (of `tf.train.Example`) or "parquet". Defaults to what the patterns end in.
+            without a known suffix is a folder: every PNG, JPEG, BMP, GIF, TIFF and WebP file below it is read.
+        format: "files", "tfrecord" (of `tf.train.Example`) or "parquet". Defaults to the suffix of the patterns.
         image: name of the feature or column with the bytes of an image file. A column of structs with a field `bytes`,
             as Hugging Face writes them, will do. Defaults to "image".
         key: name of the feature or column with a unique key.
@@ -94,7 +93,7 @@ class ReadImages(beam.PTransform):
             files = pbegin | "Folders" >> _Match(below)
             matches.append(files | "ImagesOnly" >> beam.Filter(_is_image))
         paths = matches | beam.Flatten() if len(matches) > 1 else matches[0]
-        # Patterns may overlap; to drop what comes twice spreads the paths over workers as well.
+        # Patterns may overlap; removing duplicates also spreads the paths over workers.
         once = beam.Reshuffle() if len(self._patterns) == 1 else beam.Distinct()
         return paths | once | "Read" >> beam.ParDo(reader).with_outputs(UNREADABLE, main="images")
 
@@ -126,13 +125,13 @@ class _ReadFile(beam.DoFn):
     def process(self, element: tuple[str, int]) -> Iterator[Any]:
         path, size = element
         if size > MOST_BYTES:
-            yield _unreadable(path, f"more than {MOST_BYTES:,} bytes")
+            yield _make_unreadable(path, f"more than {MOST_BYTES:,} bytes")
             return
         try:
             with open_file(path) as file:
                 content = file.read()
         except _PERMANENT as error:
-            yield _unreadable(path, _words(error))
+            yield _make_unreadable(path, _describe(error))
         else:
             yield path, content
 
@@ -150,12 +149,14 @@ class _ReadRows(beam.DoFn):
             for row, (key, image) in enumerate(self._read(path, self._image, self._key)):
                 name = f"{path}#{row}" if key is None else key
                 if image is None:
-                    yield _unreadable(name, f"no bytes under {self._image!r}")
+                    yield _make_unreadable(name, f"no bytes under {self._image!r}")
                 else:
                     yield name, image
         except (*_PERMANENT, DataError) as error:
-            # A file is read from its beginning: rows after damage cannot be found.
-            yield _unreadable(f"{path}#{row + 1}", f"{_words(error)}; the rest of the file is lost")
+            # A file is read from its start: rows after damage cannot be found.
+            yield _make_unreadable(
+                f"{path}#{row + 1}", f"{_describe(error)}; the rest of the file is lost"
+            )
 
 
 def _format(pattern: str) -> str:
@@ -169,10 +170,10 @@ def _is_image(match: tuple[str, int]) -> bool:
     return os.path.splitext(match[0])[1].lower() in ALL_SUFFIXES
 
 
-def _unreadable(key: str, reason: str) -> beam.pvalue.TaggedOutput:
+def _make_unreadable(key: str, reason: str) -> beam.pvalue.TaggedOutput:
     return beam.pvalue.TaggedOutput(UNREADABLE, {"key": key, "reason": reason})
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return text.splitlines()[0][:200].lower() if isinstance(error, OSError) else text[:200]

@@ -23,7 +23,7 @@ def tfrecord_rows(
             try:
                 features = Example.FromString(record).features.feature
             except DecodeError as error:
-                raise DataError("a record that is no tf.train.Example") from error
+                raise DataError("a record that is not a tf.train.Example") from error
             values = features[image].bytes_list.value
             names = features[key].bytes_list.value if key else ()
             name = names[0].decode("utf-8", "replace") if names else None
@@ -73,4 +73,4 @@ def parquet_rows(
                     content = content if isinstance(content, bytes) else None
                     yield None if name is None else str(name), content
         except (pyarrow.ArrowException, EOFError) as error:
-            raise DataError(f"damaged or no Parquet file ({str(error)[:200]})") from error
+            raise DataError(f"damaged or not a Parquet file ({str(error)[:200]})") from error

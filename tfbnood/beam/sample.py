@@ -1,4 +1,4 @@
-"""A sample of each group that is the same at every attempt, in bounded memory."""
+"""Samples each group in bounded memory, with the same result at every attempt."""
 
 import hashlib
 import heapq
@@ -9,14 +9,14 @@ import apache_beam as beam
 
 __all__ = ["SmallestDigests"]
 
-# How many there were, and the chosen ones with digest and name.
+# The number of pairs, and the chosen ones with digest and name.
 _Accumulator: TypeAlias = tuple[int, list[tuple[bytes, str, Any]]]
 
 
 class SmallestDigests(beam.CombineFn):
     """(name, value) pairs → their number, and the values of the n names with the smallest SHA-256.
 
-    A random choice without a random number: a bundle that is tried again, or another order, changes nothing.
+    A random choice without random numbers: a retried bundle or another order changes nothing.
 
     Args:
         count: n.

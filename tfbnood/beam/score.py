@@ -22,11 +22,11 @@ NAMESPACE = "tfbnood"  # of the counters
 
 
 class Scored(NamedTuple):
-    """What `ScoreImages` gives.
+    """The outputs of `ScoreImages`.
 
     Attributes:
         scores: PCollection of `{"key", "score", "p_value", "is_ood", "valid", …}`, one per image.
-        unreadable: PCollection of `{"key", "reason"}`, one per file that is no image.
+        unreadable: PCollection of `{"key", "reason"}`, one per file that is not an image.
         images: PCollection of (key, uint8 image), as they were scored.
 
     Example:
@@ -42,8 +42,8 @@ class ScoreImages(beam.PTransform):
     """Scores images with an exported detector.
 
     `pairs | ScoreImages("savedmodels/mine")` takes (key, bytes of a file), or (key, uint8 image);
-    `pipeline | ScoreImages("savedmodels/mine", "gs://bucket/**.jpg")` reads by itself. Files are decoded and fitted as
-    `tfbnood.data.from_folder` does, and scored by `RunInference` with the signature `uint8`.
+    `pipeline | ScoreImages("savedmodels/mine", "gs://bucket/**.jpg")` reads files itself. They are decoded and fitted
+    like in `tfbnood.data.from_folder`, and scored by `RunInference` with the signature `uint8`.
 
     A record has what a server answers: `score` (higher is stranger), `p_value`, `is_ood` at the rate of the export,
     `valid`, False for an image that is black up to one grey level, which counts as out-of-distribution; and, where the
@@ -53,18 +53,18 @@ class ScoreImages(beam.PTransform):
     "BeamML_tfbnood".
 
     Args:
-        model_base: folder with exported versions, whose newest is taken when the pipeline is built, or a version; a
-            path or a URL.
+        model_base: folder with exported versions, of which the newest is used when the pipeline is built, or a version;
+            a path or a URL.
         images: patterns, or a `ReadImages`. Defaults to none: the input is a PCollection of pairs.
         fit: what to do with other aspect ratios: "crop", "pad" or "stretch". Defaults to "crop".
-        output: write the records to files, `scores.jsonl`, `scores.csv` or `scores.parquet` in shards, and what cannot
-            be read to `scores.unreadable.jsonl` or the like.
+        output: write the records to shards of `scores.jsonl`, `scores.csv` or `scores.parquet`, and unreadable files to
+            `scores.unreadable.jsonl` or the like.
         model_updates: for automatic updates of the version: a pattern to watch in a stream, such as
             `savedmodels/mine/*/saved_model.pb`, or a PCollection of `ModelMetadata`.
         batch_size: images per call of the model. Defaults to 64.
 
     Raises:
-        SavedDetectorError: there is no exported version.
+        SavedDetectorError: if there is no exported version.
         DataError: for a bad `fit` or `output`.
 
     Example:
@@ -100,7 +100,7 @@ class ScoreImages(beam.PTransform):
             self._writer(self._output)  # Fail now, not when the pipeline is built.
 
     def expand(self, pairs: Any) -> Any:
-        """Gives a `Scored`; the annotation is what Beam can make use of."""
+        """Returns a `Scored`; the annotation is one that Beam understands."""
         unreadable = []
         if self._read is not None:
             read = pairs | "ReadImages" >> self._read
@@ -136,7 +136,7 @@ class ScoreImages(beam.PTransform):
 
 
 class _Records(beam.DoFn):
-    """Answers of the model as plain records, without the pixels."""
+    """Turns answers of the model into plain records, without the pixels."""
 
     def __init__(self) -> None:
         names = ("images", "out_of_distribution", "invalid")
@@ -154,7 +154,7 @@ class _Records(beam.DoFn):
 
 
 class _Count(beam.DoFn):
-    """Counts what passes."""
+    """Counts the records."""
 
     def __init__(self, name: str) -> None:
         self._counter = Metrics.counter(NAMESPACE, name)

@@ -1,4 +1,4 @@
-"""Records as files in shards, JSONL, CSV or Parquet."""
+"""Writes records to files in shards: JSONL, CSV or Parquet."""
 
 import csv
 import io
@@ -35,24 +35,24 @@ _TYPES = {
 }
 _DEFAULT = ("key", "score", "p_value", "is_ood", "bits_per_dim", "valid")
 SCORES = (*_DEFAULT, "is_ood_certified", "cluster")
-"""All that records of `ScoreImages` may have."""
+"""All fields that records of `ScoreImages` may have."""
 
 
 class WriteRecords(beam.PTransform):
     """Writes records to `NAME-00000-of-00004.jsonl` and so on.
 
     Beam writes each shard under a temporary name and renames all of them at the end: files have every record once,
-    however often a worker tried, and a run that fails leaves none. A run does not write beside the results of another.
+    however often a worker retried, and a failed run leaves none. A run refuses to write beside the results of another.
 
     Args:
         path: where to, with the ending .jsonl, .csv or .parquet; a path or a URL. Every shard of a CSV has the
             header.
         columns: of the records, in this order; empty where a record lacks one. Defaults to what every export of a model
             with likelihoods says of an image.
-        shards: how many files. Defaults to what the runner finds best.
+        shards: number of files. Defaults to the runner's choice.
 
     Raises:
-        DataError: for another ending or unknown columns, or where there are results already.
+        DataError: for another ending or unknown columns, or if there are already results.
 
     Example:
         import apache_beam as beam
@@ -79,8 +79,8 @@ class WriteRecords(beam.PTransform):
             )
         unknown = [column for column in self._columns if column not in _TYPES]
         if unknown:
-            raise DataError(f"columns must be of {', '.join(_TYPES)}. Received: {unknown}")
-        # Another run may have made another number of shards: old ones would stay among the new.
+            raise DataError(f"columns must be some of {', '.join(_TYPES)}. Received: {unknown}")
+        # Another run may have written another number of shards: old ones would remain among the new.
         if found := matching(f"{self._stem}-*-of-*{self._suffix}"):
             raise DataError(
                 "output must have no results yet; remove them or choose another name. "
@@ -88,13 +88,13 @@ class WriteRecords(beam.PTransform):
             )
 
     def expand(self, records: Any) -> Any:
-        """Gives the paths of the files."""
+        """Returns the paths of the files."""
         if self._suffix == ".parquet":
             schema = pyarrow.schema([(column, _TYPES[column]) for column in self._columns])
             sink = WriteToParquet(
                 self._stem, schema, file_name_suffix=self._suffix, num_shards=self._shards
             )
-            return records | "Select" >> beam.Map(_selected, self._columns) | sink
+            return records | "Select" >> beam.Map(_select, self._columns) | sink
         is_csv = self._suffix == ".csv"
         return (
             records
@@ -114,22 +114,22 @@ def beside(path: str, name: str) -> str:
     return f"{stem}.{name}{suffix}"  # Patterns for the one do not match the other.
 
 
-def _selected(record: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    # Not every version that replaces another in a stream has the same outputs.
+def _select(record: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    # A version that replaces another in a stream may have other outputs.
     values = {column: record.get(column) for column in columns}
     return {**values, **({"key": str(values["key"])} if "key" in values else {})}
 
 
 def _json_line(record: dict[str, Any], columns: Sequence[str]) -> str:
     values = {
-        # JSON has no number for them, and one image must not stop a pipeline.
+        # JSON cannot represent them, and one image must not stop a pipeline.
         name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in _selected(record, columns).items()
+        for name, value in _select(record, columns).items()
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
 def _csv_line(record: dict[str, Any], columns: Sequence[str]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(_selected(record, columns).values())
+    csv.writer(line, lineterminator="").writerow(_select(record, columns).values())
     return line.getvalue()
