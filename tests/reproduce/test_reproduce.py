@@ -295,7 +295,7 @@ def test_steps_and_precision_may_be_others_and_are_other_results(everything, mon
 def test_a_training_with_other_settings_is_not_taken_for_it(everything, tmp_path, monkeypatch):
     out, _ = everything
     monkeypatch.setitem(SCALES, "tiny", (dataclasses.replace(STUDY, steps=31),))
-    with pytest.raises(TfbnoodError, match=r"must be a training with .*another steps"):
+    with pytest.raises(TfbnoodError, match=r"must be a training run with .*another steps"):
         reproduce("table1", tmp_path, runs=out / "runs", **OPTIONS)
 
 

@@ -26,9 +26,9 @@ def test_a_stage_of_another_training_is_run_again_and_says_so(tmp_path, capsys):
 
     assert run({"steps": 100, "sets": ("a",)}, 1) == 1
     assert run({"steps": 100, "sets": ("a",)}, 2) == 1
-    assert "other settings" not in capsys.readouterr().err
+    assert "new settings" not in capsys.readouterr().err
     assert run({"steps": 200, "sets": ("a",)}, 3) == 3
-    assert "one, of other settings before …" in capsys.readouterr().err
+    assert "one, again with new settings …" in capsys.readouterr().err
     path = tmp_path / "stages" / "one.json"
     assert is_of(path, {"steps": 200, "sets": ["a"]})
     assert not is_of(path, {"steps": 100, "sets": ["a"]})

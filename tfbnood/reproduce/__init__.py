@@ -1,1 +1,1 @@
-"""Tables and figures made again by one command, `tfbnood reproduce WHAT`, stage by stage."""
+"""Reproduces tables and figures with one command, `tfbnood reproduce WHAT`, stage by stage."""

@@ -95,7 +95,7 @@ def make_batches_table(study: Mapping[str, Any]) -> Table:
 
 
 def _auroc(evaluation: Mapping[str, Any], outliers: str, share: float, label: str) -> str:
-    """An AUROC to three digits, or nothing where it was not measured."""
+    """An AUROC to three digits, or nothing if it was not measured."""
     for row in evaluation["rows"]:
         if (row["set"], row["contamination"], row["statistic"]) == (outliers, share, label):
             return f"{row['auroc']['value']:.3f}"

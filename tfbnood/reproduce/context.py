@@ -1,4 +1,4 @@
-"""What the stages of one study share: its data and models, each loaded or trained when the first stage needs it."""
+"""What the stages of one study share: its data and models, each loaded or trained on first use."""
 
 import dataclasses
 import functools
@@ -20,13 +20,13 @@ __all__ = ["StudyContext"]
 
 @dataclasses.dataclass(frozen=True)
 class StudyContext:
-    """A study and what its stages measure with.
+    """A study and the data and models of its stages.
 
     Attributes:
         study: what to train and to distinguish.
-        runs: folder of trainings, made there or already there.
-        n: images of each set, at most; a study may lower it.
-        batches: batches of each kind for the whole-batch tests.
+        runs: folder of training runs, new or existing.
+        n: maximum number of images per set; a study may lower it.
+        batches: batches per kind for the whole-batch tests.
         seeds: independently trained models of `waic`.
         data_dir: as for `tfbnood.data.load`.
     """

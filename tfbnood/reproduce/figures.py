@@ -59,7 +59,7 @@ def draw_figure2(studies: Studies) -> "Figure":
     left.set_xlabel("x1")
     left.set_ylabel("density; probability for p")
     left.set_title("Data")
-    left.set_ylim(0, 1.5)  # Room for the legends.
+    left.set_ylim(0, 1.5)  # Space for the legends.
     left.legend(fontsize="small")
     wide = np.sqrt(3.0)  # (x1 − E) / √V of a uniform variable
     right.stairs([1.0], [-0.5, 0.5], label="q, evaluation: −1.92", linewidth=1.5, **line(1))

@@ -1,4 +1,4 @@
-"""By name of a stage, the function that measures it for a study; what it returns is JSON-safe."""
+"""By name of a stage, the function that measures it for a study; its result is JSON-safe."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -16,7 +16,7 @@ from tfbnood.reproduce.mmd import mmd_p_value
 __all__ = ["BatchTests", "measure_batch_means", "measure_batch_tests", "measure_mmd"]
 
 BATCH, SHARE, LEVEL = 64, 0.25, 0.05
-GROUPS = 200  # of held-out images, at most: the null of a statistic's mean
+GROUPS = 200  # maximum groups of held-out images: the null of a statistic's mean
 
 Found = dict[
     str, dict[str, float]
@@ -24,7 +24,7 @@ Found = dict[
 
 
 class BatchTests(TypedDict):
-    """How the batches were made, how many of each kind there are, and which share each test found."""
+    """How the batches were made, their number per kind, and the share that each test found."""
 
     images_a_batch: int
     share_of_outliers: float
@@ -94,7 +94,7 @@ def measure_mmd(context: StudyContext) -> Found:
 
 
 def _make_batches(context: StudyContext) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """By kind, the same batches at every call: of inliers, of one class alone, and with a share of outliers."""
+    """By kind, the same batches at every call: of inliers, of only one class, and with a share of outliers."""
     random, count = np.random.RandomState(0), context.batches
     inliers, labels = context.dataset.test, context.dataset.test_labels
 

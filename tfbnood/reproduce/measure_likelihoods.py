@@ -12,7 +12,7 @@ from tfbnood.scoring.conditional import ConditionalLogProb, frozen_log_prob
 
 __all__ = ["Shares", "measure_bits", "measure_shares", "round_values", "score_bits"]
 
-# With one draw at r = 0.15, the random reference images move likelihoods more than a few test images do.
+# With one draw at r = 0.15, the random reference images change likelihoods more than a few test images do.
 DRAWS = 4
 
 
@@ -76,5 +76,5 @@ def score_bits(context: StudyContext, images: np.ndarray, *, training: bool) -> 
 
 
 def round_values(values: np.ndarray) -> list[float]:
-    """For files: five digits are more than a picture shows."""
+    """Rounds for files: five digits are more than a picture shows."""
     return [float(f"{value:.5g}") for value in values]

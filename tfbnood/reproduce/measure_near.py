@@ -34,11 +34,11 @@ class Sets:
     """The images of a case.
 
     Attributes:
-        reference: to fit to.
-        labels: of the reference images, for the small classifier alone; None where there are none.
-        calibration: held out; may be none.
+        reference: images to fit to.
+        labels: of the reference images, only for the small classifier; None if there are none.
+        calibration: held out; may be empty.
         inliers: test images.
-        inlier_labels: of those, to make batches of one class; None where there are none.
+        inlier_labels: of the inliers, to make batches of one class; None if there are none.
         outliers: by name.
     """
 
@@ -63,7 +63,7 @@ def near_sets(case: Case, n: int, data_dir: str | None = None) -> Sets:
             raise DataError(f"{case.data} must have labels to leave classes out. Received: none")
         known = ~np.isin(labels, case.left_out)
         train, labels = train[known], labels[known]
-        calibration = calibration[:0]  # Needed for batches and joined detectors alone.
+        calibration = calibration[:0]  # Needed only for batches and joined detectors.
         known = ~np.isin(test_labels, case.left_out)
         outliers = {"left out": inliers[~known]}
         inliers, test_labels = inliers[known], test_labels[known]
@@ -116,7 +116,7 @@ def measure_near(case: Case, setup: Setup, seed: int, n: int, data_dir: str | No
         "train_cpu_seconds": round(trained - began, 1),
         "fit_cpu_seconds": round(fitted - trained, 1),
         "images_per_cpu_second": round(images / (scored - fitted), 1),
-        # Of the first statistic, for the tables that join two detectors.
+        # The first statistic's, for the tables that join two detectors.
         "scores": {
             key: [float(f"{one:.5g}") for one in of[:, 0]] for key, of in scores.items() if joined
         },
@@ -129,7 +129,7 @@ def _network(setup: Setup, sets: Sets, seed: int) -> Any:
         return None
     if setup.network == "classifier":
         if sets.labels is None:
-            raise DataError("a classifier needs labels. Received: images without")
+            raise DataError("a classifier needs labels. Received: images without labels")
         return Network(train_classifier(sets.reference, sets.labels, seed=seed))
     return load_network(setup.network, size=setup.size)
 
@@ -148,7 +148,7 @@ def _fitted(
     ensemble.fit(network, reference, progress=True)
     found = [ensemble, *ensemble._members]
     if setup.local:
-        # Screws lie anywhere, and so place by place there is nothing to compare with.
+        # Screws lie anywhere, so that a comparison place by place makes no sense.
         local = get("bn_local", places=case.data != "screw")
         local.fit(network, reference, progress=True)
         assert isinstance(local, EvidenceStatistic)
@@ -165,7 +165,7 @@ def _batches(statistics: list[EvidenceStatistic], sets: Sets) -> dict[str, float
     random = np.random.RandomState(0)
 
     def found(gram: np.ndarray, pools: list[tuple[np.ndarray, int]]) -> float:
-        """Share of batches that are found; each has so many random rows of every pool.
+        """Share of batches that are found; each has the given numbers of random rows of every pool.
 
         A batch's value is the squared length of its mean residual, as in `BnShift.score`: a mean over the Gram matrix.
         """
@@ -197,13 +197,13 @@ def _outliers(name: str, dataset: Dataset, data_dir: str | None) -> np.ndarray:
         other = load("tinyimagenet", data_dir=data_dir)
         assert other.test_labels is not None
         return other.test[without_cifar10_kinds(other.test_labels)]
-    if name == "flowers128":  # Nothing is fitted to them: all 150 count.
+    if name == "flowers128":  # Nothing is fitted to them: all 150 are used.
         return np.concatenate(list(load(name, data_dir=data_dir).splits.values()))
     return outlier_set(name, dataset, seed=0, data_dir=data_dir)
 
 
 def _screws(dataset: Dataset) -> Sets:
-    """Good ones held back from the training images: those of the test set are darker than all others."""
+    """Good ones held out from the training images: those of the test set are darker than all others."""
     good = np.concatenate([dataset.train, dataset.calibration])
     good = good[np.random.RandomState(0).permutation(len(good))]
     reference, held_back = good[: len(good) * 3 // 4], good[len(good) * 3 // 4 :]

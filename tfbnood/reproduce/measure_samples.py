@@ -39,7 +39,7 @@ class Fooled(TypedDict):
 def measure_fooled(context: StudyContext) -> Fooled:
     """Bits of the samples in both modes, T_perm, and the samples that are as likely as real images."""
     own, generator = context.study.data, context.study.generator
-    assert generator is not None  # Only studies with one have this stage.
+    assert generator is not None  # Only studies with a generator have this stage.
     other = _load_generators_data(generator.data, context)
     name = f"{generator.data}_{context.study.model}"
     model = context.load_or_train(name, other, generator.steps)
@@ -66,7 +66,7 @@ def measure_fooled(context: StudyContext) -> Fooled:
             generator.data: round_values(t_perm.score(real)),
         },
         "means": {str(key): [float(one.mean()) for one in of] for key, of in bits.items()},
-        # Generated images alone: results are passed on, and real ones are not always ours to give.
+        # Only generated images: results are published, and we may not redistribute all real ones.
         "examples": _choose_nearest(fooling, fooling_bits, float(np.median(own_bits))),
     }
 
@@ -74,7 +74,7 @@ def measure_fooled(context: StudyContext) -> Fooled:
 def _load_generators_data(name: str, context: StudyContext) -> Dataset:
     if name != "photos":
         return load(name, data_dir=context.data_dir)
-    # Cut from photographs that are always there, for the smallest scale.
+    # Cut from photographs that are always available, for the smallest scale.
     shape = context.dataset.image_shape
     train, test = (photo_patches(1000, shape, seed=seed) for seed in (1, 2))
     return Dataset("photos", "scikit-learn's photographs", {"train": train, "test": test})

@@ -20,7 +20,7 @@ class Speed(TypedDict):
 
 
 def measure_speed(context: StudyContext, most: int = 256) -> Speed:
-    """Images per second of both kinds of mixing, taken in turns in one process."""
+    """Images per second of both kinds of mixing, measured alternately in one process."""
     images = context.dataset.test[:most]
     ways = {
         mixing: statistics.get("bn_delta", mixing=mixing, draws=(1, 1)).fit(

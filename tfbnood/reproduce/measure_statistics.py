@@ -1,4 +1,4 @@
-"""The stages that are evaluations: what `Evaluation.to_dict` states of statistics on the sets of a study."""
+"""The stages that are evaluations: the `Evaluation.to_dict` of statistics on the sets of a study."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ MUTATION = 0.3  # Ren et al.'s for Fashion-MNIST; not tuned here
 
 
 def measure_ensemble(context: StudyContext) -> dict[str, Any]:
-    """The default, and `pretext` as it is within: one training of its network for both."""
+    """The default, and the `pretext` inside it: one training of its networks for both."""
     chosen = [context.ensemble, context.ensemble.member("pretext")]
     # Both are fitted: they need neither model nor reference.
     return evaluate(
@@ -38,7 +38,7 @@ def measure_ensemble(context: StudyContext) -> dict[str, Any]:
 
 
 def measure_statistics(context: StudyContext) -> dict[str, Any]:
-    """All statistics that the model has what they need for."""
+    """All statistics that the model supports."""
     chosen: list[str | Statistic] = ["bn_moments", "log_prob", "complexity", "t_perm"]
     chosen += ["pixel_pca", "pixel_knn", "typicality", "bn_delta_grouped"]
     chosen.append(statistics.get("bn_delta", mixing="moments"))
@@ -69,11 +69,11 @@ def measure_draws(context: StudyContext) -> dict[str, Any]:
 
 
 def measure_waic(context: StudyContext) -> dict[str, Any] | None:
-    """WAIC of independently trained models, or None where one model is all there is."""
+    """WAIC of independently trained models, or None if there is only one model."""
     if context.seeds < 2:
         return None
     name, steps = context.study.name, context.study.waic_steps
-    # All of one length, none of them the study's own, which is trained for longer.
+    # All trained equally long; the study's own model, trained for longer, is not among them.
     members = [
         context.load_or_train(f"{name}_waic_{seed}", context.dataset, steps, seed=seed)
         for seed in range(1, context.seeds + 1)

@@ -11,7 +11,7 @@ __all__ = ["Training", "describe_training"]
 
 
 class Training(TypedDict):
-    """Trainable parameters, training images, and where these come from."""
+    """Trainable parameters, training images, and their source."""
 
     parameters: int
     train_images: int
@@ -19,10 +19,10 @@ class Training(TypedDict):
 
 
 def describe_training(context: StudyContext) -> Training:
-    """Trains the model if need be, and describes it."""
+    """Trains the model if needed, and describes it."""
     return {
         "parameters": int(sum(np.prod(one.shape) for one in context.model.trainable_weights)),
         "train_images": len(context.dataset.train),
-        # Files by name: where they lie on one machine is of no use on another.
+        # Files by name only: paths of one machine are useless on another.
         "source": re.sub(r"[^\s,]*/(?=[^/\s,]+\.npz)", "", context.dataset.source),
     }

@@ -1,4 +1,4 @@
-"""The maximum mean discrepancy on raw pixels: the usual drift test, to compare with."""
+"""The maximum mean discrepancy on raw pixels: the usual drift test, for comparison."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ def mmd_p_value(
 ) -> float:
     """Permutation p-value of MMD² with a Gaussian kernel, whose width is the median distance in the pool.
 
-    What alibi-detect's MMDDrift does with its defaults.
+    This is what alibi-detect's MMDDrift does by default.
 
     Args:
         images: the batch, `[n, …]`.

@@ -1,4 +1,4 @@
-"""`tfbnood reproduce near`: near outliers, told apart by networks, beside the default and published figures."""
+"""`tfbnood reproduce near`: near outliers, detected with networks, beside the default and published figures."""
 
 import functools
 import pathlib
@@ -48,8 +48,8 @@ _CLASSES = {
 def run_stages(
     out: pathlib.Path, n: int, data_dir: str | None = None, only: str | None = None
 ) -> None:
-    """Measures every case with every setup that is not measured yet; `only` names one case."""
-    # Imports TensorFlow, which making tables of finished stages does not need.
+    """Measures every case with every setup that has not been measured yet; `only` names one case."""
+    # Imports TensorFlow, which is not needed to make tables of finished stages.
     from tfbnood.reproduce.measure_near import measure_near
 
     todo = [
@@ -66,7 +66,7 @@ def run_stages(
 
 
 def read_stages(out: pathlib.Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Results by case and setup, one for each seed."""
+    """Results by case and setup, one per seed."""
     import json
 
     found = {}
@@ -82,7 +82,7 @@ def read_stages(out: pathlib.Path) -> dict[tuple[str, str], list[dict[str, Any]]
 
 
 def make_sections(found: Found) -> list[Section]:
-    """The tables of what is finished."""
+    """The tables of the finished stages."""
     small = [case for case in CASES if not case.photographs]
     text = (
         "EfficientNet-Lite0 was trained on ImageNet with labels, and Tiny ImageNet is a part of ImageNet: its rows are "
@@ -191,7 +191,7 @@ def _joined_table(found: Found) -> Table:
 
 
 def _normal(scores: list[float], calibration: list[float]) -> np.ndarray:
-    """Normal scores by rank; beyond the last calibration score, its rank and how far beyond, so that no tie is left."""
+    """Normal scores by rank; beyond the last calibration score also by distance, so that there are no ties."""
     null, values = np.sort(calibration), np.asarray(scores)
     ranks = (np.searchsorted(null, values, side="right") + 0.5) / (len(null) + 1)
     spread = max(float(null[-1] - np.median(null)), 1e-12)

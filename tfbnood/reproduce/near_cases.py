@@ -1,4 +1,4 @@
-"""What `tfbnood reproduce near` compares: images, near outliers, and what detectors stand on. Data, no code."""
+"""What `tfbnood reproduce near` compares: images, near outliers, and the basis of detectors. Data, not code."""
 
 import dataclasses
 
@@ -11,11 +11,11 @@ class Case:
 
     Attributes:
         data: in-distribution data set.
-        outliers: names as for `tfbnood evaluate`, and `tinyimagenet_other`: Tiny ImageNet without the classes that are
-            of CIFAR-10's own kinds.
+        outliers: names as for `tfbnood evaluate`, and `tinyimagenet_other`: Tiny ImageNet without the classes that also
+            occur in CIFAR-10.
         left_out: classes of `data` that are outliers; the others are in-distribution.
         detector: of `savedmodels/`, the default for these images, if there is one.
-        photographs: True for pictures at their own size: the second table.
+        photographs: True for pictures at their original size, shown in the second table.
         setups: names of `SETUPS`.
     """
 
@@ -27,7 +27,7 @@ class Case:
     setups: tuple[str, ...] = ("lite0_128", "lite0_224", "classifier")
 
     def seeds(self, setup: str) -> range:
-        """Of the reference images."""
+        """The seed of the reference images."""
         return range(1 if self.left_out else SETUPS[setup].seeds)
 
     @property
@@ -38,18 +38,18 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What a detector stands on.
+    """The basis of a detector.
 
     Attributes:
         title: in the tables.
         network: a name of `tfbnood.networks.load`, or "classifier" for a small one trained here on labels; None for
             the shipped detector of the case, or for pixels alone.
         size: of the images inside the network.
-        reference: images to fit it to, at most.
-        n: images of a set, at most, for a network that takes long; None leaves it to the call.
-        seeds: repetitions with other reference images, where no classes are left out.
+        reference: maximum number of images to fit it to.
+        n: maximum number of images per set, for a slow network; None leaves it to the call.
+        seeds: repetitions with other reference images, if no classes are left out.
         local: measure `bn_local` as well.
-        batches: measure whole batches as well, where there are other sets than classes left out.
+        batches: measure whole batches as well, for sets other than left-out classes.
     """
 
     title: str
@@ -77,7 +77,7 @@ SETUPS: dict[str, Setup] = {
     "lite0_224": Setup("EfficientNet-Lite0, 224 px", "efficientnet-lite0", 224, 1000, 500),
 }
 
-# What takes long is measured where it says most; garments of 28 pixels are not enlarged eightfold.
+# Slow setups are measured where they matter most; garments of 28 pixels are not enlarged eightfold.
 _LEFT_OUT = ("lite0_128", "lite0_224", "classifier")
 _PHOTOGRAPHS = ("pixels", "photographs_128", "photographs_224")
 

@@ -1,8 +1,8 @@
-"""What others report for CIFAR-10 as the in-distribution without labels, as printed: to stand beside ours, not to rank.
+"""Published figures for CIFAR-10 as the in-distribution, without labels: to show beside ours, not to rank.
 
-No set is quite ours. Our data folder has half of CIFAR-10's training images; our LSUN is bedrooms only and our Tiny
-ImageNet is from the validation images, both resized with an antialiased bicubic filter. The note of each row says what
-theirs is. How "FIX" is made was read in `datasets/*_fix_preprocess.py` of github.com/alinlab/CSI.
+No set is exactly ours. Our data folder has half of CIFAR-10's training images; our LSUN has only bedrooms, and our Tiny
+ImageNet is from the validation images, both resized with an antialiased bicubic filter. The note of each row describes
+theirs. How "FIX" is made was read in `datasets/*_fix_preprocess.py` of github.com/alinlab/CSI.
 
 Every figure was read in the text that `source` names, a later paper's comparison: Rot, Rot+Trans and GOAD are others'
 runs of these methods. The read-me of CSI's authors prints 82.5 and 89.3 on CIFAR-100 for Rot+Trans and CSI; the table
@@ -16,12 +16,12 @@ __all__ = ["PUBLISHED", "Published"]
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """An AUROC that others report.
+    """A published AUROC.
 
     Attributes:
         method: its name, as its authors write it.
-        source: whose method or figure it is, and the text it was read in.
-        set: the outliers, by their names for them.
+        source: the authors of the method or figure, and the text it was read in.
+        set: the outliers, by the authors' names.
         auroc: between 0 and 1.
         note: what differs from our sets and our training.
 

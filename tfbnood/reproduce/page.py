@@ -1,4 +1,4 @@
-"""Results as a page: sections of text, tables and a picture, in Markdown and in HTML."""
+"""Results as a page: sections with text, tables and a picture, in Markdown and in HTML."""
 
 import base64
 import dataclasses

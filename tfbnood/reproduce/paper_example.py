@@ -18,7 +18,7 @@ def expected_log_likelihoods(count: int = 100_000) -> dict[str, float]:
     """E[log p_f] for p and q in evaluation mode and for q in training mode; the paper has −2.84, −1.92, −2.38.
 
     Args:
-        count: points that stand for each distribution, evenly spaced in probability.
+        count: points that represent each distribution, evenly spaced in probability.
 
     Example:
         >>> [f"{value:.2f}" for value in expected_log_likelihoods(1000).values()]

@@ -1,4 +1,4 @@
-"""What takes minutes to make is made once: trained models and fitted statistics as files in a folder of runs."""
+"""Keeps trained models and fitted statistics, which take minutes to make, as files in a folder of runs."""
 
 import hashlib
 import json
@@ -35,15 +35,15 @@ def load_or_train(
     mutation: float = 0.0,
     precision: str = "float32",
 ) -> Any:
-    """The training in `folder`, or the one of that name that ships with the package, or a new one.
+    """The trained model in `folder`, or the shipped one of that name, or a new one.
 
     Args:
         dataset: to train on.
-        folder: of the training; its name is the one to look for among the shipped detectors.
-        model: as for `train`, and so are the others. A training with other settings is never taken.
+        folder: of the training run; its name is looked up among the shipped detectors.
+        model: as for `train`, like the other arguments. A run with other settings is never used.
 
     Raises:
-        TfbnoodError: the training in the folder has other settings.
+        TfbnoodError: if the run in the folder has other settings.
     """
     settings: dict[str, Any] = {"model": model, "preset": preset}
     settings |= {"steps": steps, "seed": seed, "mutation": mutation, "precision": precision}
@@ -54,16 +54,16 @@ def load_or_train(
         other = [key for key in wanted if run.get(key, 0) != wanted[key]]
         if other:
             raise TfbnoodError(
-                f"{folder} must be a training with {wanted}. Received: another {', '.join(other)}"
+                f"{folder} must be a training run with {wanted}. Received: another {', '.join(other)}"
             )
         return load_model(folder / "model.keras")
     return trained_model(folder.name, wanted) or train(dataset, out=folder, **settings)
 
 
 def load_or_fit(statistic: Kind, images: np.ndarray, folder: str | pathlib.Path) -> Kind:
-    """The statistic, fitted to images without a model, or as an earlier call left it in `folder`.
+    """The statistic, fitted to images without a model, or as saved by an earlier call in `folder`.
 
-    The file's name is a hash of the settings and of the images, so that it can be of nothing else.
+    The file's name is a hash of the settings and the images, so that files cannot be confused.
     """
     about = json.dumps(statistic.get_config(), sort_keys=True) + array_sha256(images)
     name = f"{statistic.name}_{hashlib.sha256(about.encode()).hexdigest()[:16]}.npz"
@@ -81,6 +81,6 @@ def load_or_fit(statistic: Kind, images: np.ndarray, folder: str | pathlib.Path)
 def prepare_ensemble(
     train_images: np.ndarray, folder: str | pathlib.Path, pretext: Pretext | None = None
 ) -> Ensemble:
-    """An ensemble yet to be fitted, whose `pretext` is: loaded or trained once for all models of these images."""
+    """An unfitted ensemble with a fitted `pretext`, which is loaded or trained once for all models of these images."""
     known, _ = shuffled_halves(train_images)
     return Ensemble().take(load_or_fit(pretext or Pretext(), known, folder))

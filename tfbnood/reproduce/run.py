@@ -80,25 +80,25 @@ def reproduce(
     only: str | None = None,
     finished: bool = False,
 ) -> list[Section]:
-    """Makes one table or figure of the paper, `beyond`, or `all`, into a folder.
+    """Makes one table or figure of the paper, `beyond`, or `all`, in a folder.
 
-    Writes `WHAT.json`, `WHAT.md` and, where there is one, `WHAT.png`; for `all` also `index.md` and `index.html`.
-    Numbers are in `stages/`, once for all tables and figures; `WHAT.json` names those files and how they were made.
+    Writes `WHAT.json`, `WHAT.md` and, if there is a picture, `WHAT.png`; for `all` also `index.md` and `index.html`.
+    Numbers are in `stages/`, once for all tables and figures; `WHAT.json` lists those files and how they were made.
 
     Args:
         what: one of `WHAT`.
         out: the folder. The same call again resumes after a kill; tables and figures in the same folder share stages.
         scale: `tiny`, `cpu` or `paper`.
-        n: images of each set, at most.
-        batches: batches of each kind for the whole-batch tests.
-        seeds: independently trained models of WAIC; 1 leaves it out. Defaults to 5.
+        n: maximum number of images per set.
+        batches: batches per kind for the whole-batch tests.
+        seeds: independently trained models for WAIC; 1 leaves it out. Defaults to 5.
         steps: of the studies' own models, instead of those in `SCALES`; with `only`, of that one.
-        waic_steps: of the models of WAIC, likewise.
-        precision: of all trainings, likewise.
+        waic_steps: of the WAIC models, likewise.
+        precision: of all training runs, likewise.
         data_dir: as for `tfbnood.data.load`.
-        runs: folder of trainings, made there or already there. Defaults to `out/runs`.
-        only: name of one study, such as `cifar10_realnvp`; the files are then of what is finished.
-        finished: run nothing, and write the files of the stages that are finished.
+        runs: folder of training runs, new or existing. Defaults to `out/runs`.
+        only: name of one study, such as `cifar10_realnvp`; the files then cover the finished stages.
+        finished: run nothing, and write the files of the finished stages.
 
     Returns:
         The sections of the page.
@@ -206,7 +206,7 @@ def _stage_name(study: str, stage: str, seeds: int) -> str:
 
 
 def _finished(out: pathlib.Path, study: Study, seeds: int) -> dict[str, Any]:
-    """What the finished stages of a study gave, in this call or another with the same training."""
+    """Results of a study's finished stages, from this call or another with the same training."""
     found = {}
     for stage in ("training", *study.stages):
         path = out / "stages" / f"{_stage_name(study.name, stage, seeds)}.json"

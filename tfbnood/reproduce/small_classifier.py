@@ -1,4 +1,4 @@
-"""A small classifier with batch normalisation, trained on labels in minutes: what a user's own network may be."""
+"""A small classifier with batch normalisation, trained on labels in minutes, as a user's own network may be."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Work in named stages whose results are files: killed anywhere, the same call resumes after the last finished one."""
+"""Work in named stages whose results are files: after a kill, the same call resumes after the last finished stage."""
 
 import json
 import pathlib
@@ -18,9 +18,9 @@ class Stages:
     """Results of stages as JSON files under `folder/stages`.
 
     Args:
-        folder: of the whole work. Settings of an earlier call there must be the same.
+        folder: of the whole work. Settings of an earlier call must be the same.
         settings: everything that results depend on, JSON-safe.
-        total: how many stages there will be, for the estimate of the time left.
+        total: number of stages, to estimate the time left.
     """
 
     def __init__(self, folder: str | pathlib.Path, settings: dict[str, Any], total: int):
@@ -39,15 +39,15 @@ class Stages:
 
         Args:
             name: of the stage and of its file.
-            work: what to do if the file is not there, or is of other settings.
-            settings: of this stage alone, such as how its model was trained; JSON-safe.
+            work: called if the file is missing or has other settings.
+            settings: of only this stage, such as how its model was trained; JSON-safe.
         """
         path = self._stages.folder / f"{name}.json"
         self._done += 1
         if not path.is_file() or not is_of(path, settings):
             # Locked one by one: processes with different studies may share the folder.
             with self._stages.lock(name):
-                again = ", of other settings before" if path.is_file() else ""
+                again = ", again with new settings" if path.is_file() else ""
                 self._say(f"{name}{again} …")
                 began = time.monotonic()
                 result = {"result": work(), "seconds": round(time.monotonic() - began, 1)}
@@ -65,7 +65,7 @@ class Stages:
 
 
 def is_of(path: pathlib.Path, settings: Mapping[str, Any] | None) -> bool:
-    """True if the stage in a file was run with these settings; None are those of any file."""
+    """Whether the stage in a file was run with these settings; None accepts any."""
     return settings is None or _read(path).get("settings") == json.loads(json.dumps(settings))
 
 

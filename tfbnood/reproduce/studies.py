@@ -1,4 +1,4 @@
-"""What is trained and measured at which scale, and which stages each table and figure needs: data, no code."""
+"""What is trained and measured at which scale, and which stages each table and figure needs: data, not code."""
 
 import dataclasses
 from typing import Any
@@ -16,22 +16,22 @@ __all__ = [
 
 CONTAMINATIONS = (1.0, 0.2, 0.05)
 SHARES = (0.0, 0.15, 0.3, 0.5, 0.9, 1.0)  # r of Table 3 and Figure 3
-WAIC_MODELS = 5  # as Choi et al. have
-# The paper's sets, with rotations by nearest neighbours, as its own most likely are; and the same angles, bilinear.
+WAIC_MODELS = 5  # as in Choi et al.
+# The paper's sets, with nearest-neighbour rotations, as the paper's most likely are; and the same angles, bilinear.
 GREY = ("rotation", "mnist", "omniglot", "kmnist", "rotation-bilinear")
 COLOUR = ("rotation", "svhn", "tinyimagenet", "lsun", "rotation-bilinear")
 
 
 @dataclasses.dataclass(frozen=True)
 class Generator:
-    """A model of another data set whose samples are to fool a study's model.
+    """A model of another data set whose samples should fool a study's model.
 
     Attributes:
-        data: that it is trained on.
+        data: the data set it is trained on.
         steps: of its training; model and preset are the study's.
         temperatures: to sample at.
-        fooling: the one of them that Figures 4 and 5 show.
-        samples: how many at each.
+        fooling: the temperature that Figures 4 and 5 show.
+        samples: number of samples at each temperature.
     """
 
     data: str
@@ -43,7 +43,7 @@ class Generator:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A model on a data set and the sets it is to distinguish from it.
+    """A model on a data set, and the sets it should distinguish from it.
 
     Attributes:
         data: in-distribution data set.
@@ -53,11 +53,11 @@ class Study:
         steps: of training.
         stages: what to measure, in this order.
         delta_shares: shares of outliers at which Δ with mixed samples is measured, which takes long.
-        n: images of each set, at most, for a model that takes long; None leaves it to the call.
+        n: maximum number of images per set, for a slow model; None leaves it to the call.
         background: steps of the background model of the stage `ratio`.
         generator: of the stage `fooled`.
-        waic_steps: of each model of the stage `waic`; they are others than the study's own, all of this length.
-        precision: that all of these models are trained in; every model scores in float32.
+        waic_steps: of each model of the stage `waic`, none of which is the study's own.
+        precision: of the training of all these models; every model scores in float32.
     """
 
     data: str
@@ -78,7 +78,7 @@ class Study:
         return f"{self.data}_{self.model}"
 
     def settings_of(self, stage: str, waic_models: int = WAIC_MODELS) -> dict[str, Any]:
-        """What the result of a stage depends on beside the call's own settings; JSON-safe."""
+        """What the result of a stage depends on besides the call's own settings; JSON-safe."""
         settings: dict[str, Any] = {
             key: getattr(self, key) for key in ("data", "model", "preset", "steps", "precision")
         }
@@ -99,7 +99,7 @@ class Study:
 
 _BATCHES = ("batches", "batch_means", "mmd")
 
-# Stages by what they are for. Tables and figures are views of the same stages, so that nothing is measured twice.
+# Stages by purpose. Tables and figures are views of the same stages, so that nothing is measured twice.
 NEEDS: dict[str, tuple[str, ...]] = {
     "table1": ("bits",),
     "table2": ("ensemble", "statistics", "deltas", "waic"),
@@ -112,7 +112,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "figure5": ("fooled",),
     "beyond": ("ensemble", "statistics", *_BATCHES, "deltas", "speed", "draws", "ratio"),
 }
-# `near` has cases of its own, in near_cases.
+# `near` has its own cases, in near_cases.
 WHAT = (*NEEDS, "near", "all")
 
 _PAPER = ("bits", "ensemble", "statistics", "deltas", "shares", "waic")

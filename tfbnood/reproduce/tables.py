@@ -37,7 +37,7 @@ def title_of(study: str) -> str:
 
 
 def make_training_table(studies: Studies) -> Table:
-    """What was trained; where the paper's sizes and data differ it says so in the text around."""
+    """What was trained; the text around it states where sizes and data differ from the paper's."""
     table = [
         ["model", "preset", "parameters", "steps", "precision", "training images", "data from"]
     ]
@@ -177,7 +177,7 @@ def _with(studies: Studies, stage: str) -> Iterator[tuple[str, Any]]:
 
 
 def _all_rows(sources: list[Any]) -> list[Mapping[str, Any]]:
-    """Rows of several evaluations, with labels that say how Δ was mixed."""
+    """Rows of several evaluations, with labels that state how Δ was mixed."""
     rows: list[Mapping[str, Any]] = []
     for source in sources:
         for row in source["rows"]:
