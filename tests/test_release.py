@@ -48,7 +48,7 @@ def test_an_export_that_is_whole_passes_and_a_changed_file_is_found(folder):
         file.write(b"\x00")
     bad = subprocess.run(command, capture_output=True, text=True)
     assert bad.returncode == 1
-    assert bad.stdout.startswith("pixels: saved_model.pb is not what was exported")
+    assert bad.stdout.startswith("pixels: saved_model.pb differs from the export")
 
 
 def test_a_base_without_a_version_is_named_and_its_detector_is_checked(folder, check):

@@ -1,4 +1,4 @@
-// What moves on a page. Text is set by textContent alone, never as markup: file names are not to be trusted.
+// The interactive parts of a page. Text is only set by textContent, never as markup: file names are not trusted.
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
@@ -12,7 +12,7 @@
     return made;
   };
 
-  // ---- Tables that sort by a click on a heading
+  // ---- Tables that a click on a heading sorts
 
   const value = (row, column) => {
     const cell = row.cells[column];
@@ -28,7 +28,7 @@
         const rows = [...table.tBodies[0].rows];
         const isNumber = rows.every((row) => typeof value(row, column) === "number");
         const before = heading.getAttribute("aria-sort");
-        // Of numbers the largest come first: these are what one looks for.
+        // The largest numbers come first: users look for these.
         const order = before ? (before === "ascending" ? "descending" : "ascending") : isNumber ? "descending" : "ascending";
         const sign = order === "ascending" ? 1 : -1;
         const compare = isNumber
@@ -52,10 +52,10 @@
   const { names, p, scores, rates, calibration } = data;
   const total = names.length;
   const searched = names.map((name) => name.normalize("NFC").toLowerCase());
-  let hot = 0; // how many are flagged
-  let view = []; // what the search leaves, as indices
-  let active = 0; // the tile that Tab goes to, as a place in `view`
-  let shown = 0; // the image in the dialog, as a place in `view`
+  let hot = 0; // number of flagged images
+  let view = []; // indices of the images that match the search
+  let active = 0; // position in `view` of the tile that Tab reaches
+  let shown = 0; // position in `view` of the image in the dialog
 
   const number = (count) => count.toLocaleString("en-US");
   const short = (x, digits) => String(Number(x.toPrecision(digits)));
@@ -72,7 +72,7 @@
     return `${count ? number(count) : "None"} of ${number(total)} ${total > 1 ? "images" : "image"} ${verb} out of place`;
   };
 
-  // ---- Pictures: base64 in parts of the page that are read when they come into view
+  // ---- Pictures: base64 in parts of the page that are read when they scroll into view
 
   const parts = new Map();
   const thumbnail = (index) => {
@@ -94,7 +94,7 @@
     }
     return details.get(index);
   };
-  // By the first letter in base64: every format begins with bytes of its own.
+  // By the first letter in base64: every format starts with different bytes.
   const KINDS = { i: "png", U: "webp", "/": "jpeg" };
   const url = (base64) => `data:image/${KINDS[base64[0]]};base64,${base64}`;
 
@@ -102,7 +102,7 @@
 
   const grid = at("grid");
   const bar = at("bar");
-  const tiles = new Map(); // by place in `view`
+  const tiles = new Map(); // by position in `view`
   let layout = { columns: 1, width: 1, height: 1, gap: 8 };
 
   const label = (index) => `${names[index]}, p = ${short(p[index], 2)}${index < hot ? ", flagged" : ""}`;
@@ -111,7 +111,7 @@
   const makeTile = (place) => {
     const index = view[place];
     const picture = make("span", { class: "picture" });
-    // Where there is no room the middle goes: files are told apart by both ends.
+    // Long names lose their middle: both ends distinguish files.
     const letters = [...basename(names[index])];
     const end = Math.max(0, letters.length - 8);
     const ends = [letters.slice(0, end), letters.slice(end)].map((one) => make("span", {}, one.join("")));
@@ -144,7 +144,7 @@
     const first = Math.max(0, Math.floor(-top / step) - 2) * layout.columns;
     const last = Math.min(view.length, (Math.ceil((innerHeight - top) / step) + 2) * layout.columns);
     for (const [place, tile] of tiles) {
-      // The tile with the focus stays, or keys would go nowhere after scrolling by hand.
+      // The focused tile stays, or keys would have no target after scrolling.
       if ((place < first || place >= last) && tile !== document.activeElement) {
         tile.remove();
         tiles.delete(place);
@@ -157,7 +157,7 @@
       if (!tile) {
         tile = makeTile(place);
         tiles.set(place, tile);
-        grid.insertBefore(tile, next); // in order, for those who hear the page
+        grid.insertBefore(tile, next); // in order, for screen readers
       } else next = tile.nextSibling;
     }
     tiles.forEach(dress);
@@ -252,15 +252,15 @@
 
   const histogram = at("histogram");
   const BINS = calibration >= 199 ? 20 : calibration >= 49 ? 10 : 5;
-  // A bin holds its right edge; rounding must not move a p-value into the next one.
+  // A bin includes its right edge; rounding must not move a p-value into the next one.
   const bin = (x) => Math.max(1, Math.ceil(x * BINS - 1e-9)) - 1;
   const counts = new Array(BINS).fill(0);
   p.forEach((x) => (counts[bin(x)] += 1));
   const levels = counts.map((_, index) => {
     const cells = (edge) => Math.floor((edge * (calibration + 1)) / BINS + 1e-9);
-    // Exact where the steps of p-values show; with many they would be a jag of the line.
+    // Exact if the steps of p-values are visible; many steps would make the line jagged.
     const share = calibration < 199 ? (cells(index + 1) - cells(index)) / (calibration + 1) : 1 / BINS;
-    // Two sources of chance: these images, and the calibration images that all p-values share.
+    // Two sources of randomness: these images, and the calibration images that all p-values share.
     const spread = Math.sqrt((total * share * (1 - share) * (total + calibration + 1)) / (calibration + 2));
     return { mean: total * share, low: Math.max(0, total * share - 2 * spread), high: total * share + 2 * spread };
   });
@@ -287,7 +287,7 @@
     counts.forEach((count, index) => {
       const [from, to] = [x(index / BINS) + 1, x((index + 1) / BINS) - 1];
       const edges = `${short(index / BINS, 3)} < p ≤ ${short((index + 1) / BINS, 3)}`;
-      // The flagged part of a bar is that of the images, not of the axis.
+      // The flagged part of a bar counts images, not a range of the axis.
       const flagged = Math.max(0, Math.min(count, hot - counts.slice(0, index).reduce((a, b) => a + b, 0)));
       const group = make("svg:g", {}, make("svg:title", {}, `${edges}: ${number(count)}, by chance about ${short(levels[index].mean, 3)}`));
       const rect = (kind, low, high) => make("svg:rect", { class: kind, x: from, width: Math.max(0, to - from), y: y(high), height: Math.max(0, y(low) - y(high)) });
@@ -354,7 +354,7 @@
     at("previous").disabled = target === 0;
     at("next").disabled = target === view.length - 1;
     if (!dialog.open) dialog.showModal();
-    dialog.focus(); // and not its first button: keys move from picture to picture
+    dialog.focus(); // not its first button: keys move from picture to picture
   };
   const move = (by) => {
     const target = shown + by;
@@ -372,7 +372,7 @@
     if (event.target === dialog) dialog.close(); // the backdrop
   });
 
-  // ---- The list, to go on with
+  // ---- The list to save
 
   at("save").addEventListener("click", () => {
     const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
@@ -438,7 +438,7 @@
     place();
     drawHistogram(rates[Number(slider.value)]);
   }).observe(grid);
-  addEventListener("DOMContentLoaded", render); // The thumbnails come after the script.
+  addEventListener("DOMContentLoaded", render); // The thumbnails follow the script.
   addEventListener("beforeprint", () => {
     const paper = view.slice(0, 48).map((index) => {
       const small = thumbnail(index);
