@@ -83,7 +83,9 @@ class Network(keras.Model):
                 f"Received: shape={tuple(image_shape)}"
             )
         try:
-            features = self.features(tf.zeros((1, *image_shape), tf.uint8))
+            # Traced: TensorFlow 2.20 runs a kernel that is larger than its map, and fails only in graphs.
+            run = tf.function(self.features, autograph=False)
+            features = run(tf.zeros((1, *image_shape), tf.uint8))
         except StatisticError:
             raise
         except Exception as error:  # A user's network may raise anything.
