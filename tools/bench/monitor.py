@@ -32,7 +32,7 @@ from tfbnood._core.provenance import array_sha256
 from tfbnood.calibration.conformal import conformal_p_values
 from tfbnood.monitor import AutocorrelationWarning, Monitor
 from tfbnood.monitor.bets import LEVELS, log_bets, log_mean_exp
-from tfbnood.monitor.estimates import onset
+from tfbnood.monitor.estimates import likely_onsets, onset
 from tfbnood.monitor.estimates import share as estimated_share
 
 SETTINGS = {
@@ -340,9 +340,11 @@ def measure_delays(
     onsets, shares = [], []
     for hit, seen, fixed in zip(hits, found, among, strict=True):
         if CHANGE <= hit < CHANGE + AFTER:
-            since = onset(seen[: hit + 1], np.ones(hit + 1, bool), 0)
+            used = np.ones(hit + 1, bool)
+            since = onset(seen[: hit + 1], used, 0)
             onsets.append(since.low <= CHANGE <= since.high)
-            shares.append(estimated_share(fixed[int(since.value) : hit + 1]).value)
+            starts = likely_onsets(seen[: hit + 1], used)
+            shares.append(estimated_share(fixed[: hit + 1], starts).value)
     return {
         **delay(hits),
         "onset_in_interval": interval(sum(onsets), len(onsets)) if onsets else None,
