@@ -6,6 +6,7 @@ Other Pythons run parts of it, such as alibi-detect's: it imports the package on
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -118,7 +119,7 @@ def write_result(
     # Folders of this machine are nobody's business.
     words = [word.rpartition("/")[2] if word.startswith("/") else word for word in sys.argv[1:]]
     about = {
-        "command": " ".join(["python", str(script), *words]),
+        "command": shlex.join(["python", str(script), *words]),
         "versions": {**result.get("versions", {}), **versions(), **(more_versions or {})},
         "machine": machine(),
     }
