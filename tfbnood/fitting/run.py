@@ -72,8 +72,8 @@ def fit(
 
     Example:
         >>> plan = tfbnood.fitting.make_plan("digits", network="none", minutes=0.01)
-        >>> made = tfbnood.fitting.fit(plan, folder / "mine", say=lambda text: None)
-        >>> made.detector.image_shape
+        >>> made = tfbnood.fitting.fit(plan, folder / "mine", say=lambda text: None)  # doctest: +SKIP
+        >>> made.detector.image_shape  # doctest: +SKIP
         (8, 8, 1)
     """
     out = pathlib.Path(out)
