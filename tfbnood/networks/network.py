@@ -84,8 +84,9 @@ class Network(keras.Model):
             )
         try:
             # Traced: TensorFlow 2.20 runs a kernel that is larger than its map, and fails only in graphs.
-            run = tf.function(self.features, autograph=False)
-            features = run(tf.zeros((1, *image_shape), tf.uint8))
+            image = tf.zeros((1, *image_shape), tf.uint8)
+            run = tf.function(self.features, autograph=False).get_concrete_function(image)
+            features = run(image)
         except StatisticError:
             raise
         except Exception as error:  # A user's network may raise anything.
