@@ -67,6 +67,15 @@ def texts() -> dict[pathlib.Path, str]:
                 as_markdown(_where_table()),
             ]
         ),
+        ROOT / "docs" / "reliability.md": "\n\n".join(
+            [
+                "**False alarms** among in-distribution test images, and the expected range:",
+                as_markdown(_false_alarms_table()),
+                "**Answers at other doors** against those of the detector in Python, on test images and rotated ones; "
+                "the largest difference of scores by door:",
+                as_markdown(_doors_table()),
+            ]
+        ),
         RESEARCH / "README.md": "\n\n".join(
             [
                 "**Sets that no setting was chosen with** (`untouched_sets.py`), AUROC, outliers alone:",
@@ -160,6 +169,39 @@ def _where_table() -> list[list[str]]:
                 shares = [f"{one['peak_inside']:.1%}", f"{one['pixel_auroc']:.3f}"]
                 rest = [f"{one['chance']:.1%}", f"{one['seconds_per_image']:.2f}"]
                 lines.append([name, pieces.removeprefix("pieces of "), *shares, *rest])
+    return lines
+
+
+def _reliability() -> dict[str, Any]:
+    return json.loads((RESULTS / "reliability.json").read_text())["found"]
+
+
+def _false_alarms_table() -> list[list[str]]:
+    found = _reliability()
+    rates = list(next(iter(found.values()))["false_alarms"]["by_rate"])
+    lines = [["detector", "calibration images", *(f"at {float(rate):.0%}" for rate in rates)]]
+    for name, one in found.items():
+        count = one["false_alarms"]["images"]
+        cells = []
+        for alarms in one["false_alarms"]["by_rate"].values():
+            low, high = alarms["expected_95"]
+            share = f"{alarms['alarms'] / count:.1%}"
+            cells.append(f"{share} ({low / count:.1%}–{high / count:.1%})")
+        lines.append([f"`{name}`", f"{one['calibration_images']:,}", *cells])
+    return lines
+
+
+def _doors_table() -> list[list[str]]:
+    found = _reliability()
+    doors = list(next(iter(found.values()))["doors"]["by_door"])
+    lines = [["detector", *doors, "other p-values", "other alarms"]]
+    for name, one in found.items():
+        by_door = one["doors"]["by_door"]
+        cells = [f"{by_door[door]['largest_score_difference']:.1g}" for door in doors]
+        asked = len(doors) * one["doors"]["images"]
+        for key in ("other_p_values", "other_decisions"):
+            cells.append(f"{sum(by_door[door][key] for door in doors)} of {asked}")
+        lines.append([f"`{name}`", *cells])
     return lines
 
 
