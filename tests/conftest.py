@@ -47,6 +47,20 @@ def pytest_collection_modifyitems(items):
             item.add_marker("quick")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def brief_pretext():
+    """Lets `pretext`, a part of the default statistic, train for 20 steps where a test does not say how many.
+
+    Its 2,000 take 20 seconds of CPU per detector, and only the tests of `pretext` itself claim what they are good for.
+    """
+    from tfbnood.statistics.pretext.statistic import Pretext
+
+    with pytest.MonkeyPatch.context() as patch:
+        defaults = {**Pretext.__init__.__kwdefaults__, "steps": 20}
+        patch.setattr(Pretext.__init__, "__kwdefaults__", defaults)
+        yield
+
+
 @pytest.fixture(scope="session")
 def digits():
     """Scikit-learn's 8×8 digits, which are always there."""

@@ -159,16 +159,7 @@ def forgotten():
         del registry._registered[name]
 
 
-@pytest.fixture
-def brief(monkeypatch):
-    """Lets `pretext`, a part of the default statistic, train for a second: examples show calls, not scores."""
-    from tfbnood.statistics.pretext.statistic import Pretext
-
-    defaults = {**Pretext.__init__.__kwdefaults__, "steps": 20, "width": 4}
-    monkeypatch.setattr(Pretext.__init__, "__kwdefaults__", defaults)
-
-
-@pytest.mark.usefixtures("forgotten", "brief")
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("module", SOURCES)
 def test_examples_run(module, shared, tmp_path_factory, monkeypatch):
     here = tmp_path_factory.mktemp("here")

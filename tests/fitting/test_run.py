@@ -64,7 +64,7 @@ def test_an_interrupted_training_resumes(folder, tmp_path, monkeypatch):
     said = []
     with monkeypatch.context() as patched:
         # Another number of steps would be another training: it is not measured again.
-        patched.setattr(fitting.run, "_steps", interrupted)
+        patched.setattr(fitting.run, "_estimate_steps", interrupted)
         fit(plan, tmp_path / "mine", say=said.append, progress=False)
     assert tfbnood.load(tmp_path / "mine").calibration is not None
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -134,7 +134,7 @@ def test_an_evaluation_of_one_row_and_without_pictures_is_a_page(open_page, resu
     )
     browser = open_page(evaluation_page(single))
     assert (
-        "ensemble tells flowers <b> from inliers with an AUROC of"
+        "ensemble separates flowers <b> from inliers with an AUROC of"
         in browser.find_element("css selector", "h1").text
     )
 

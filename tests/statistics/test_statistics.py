@@ -22,8 +22,7 @@ CONFIGS = {
     "bn_local": {},
     "bn_shift": {},
     "features": {"reference_images": 200},
-    # Its networks are a statistic of their own below.
-    "ensemble": {"components": 2, "pretext": False},
+    "ensemble": {"components": 2},
     "log_prob": {},
     "t_perm": {"reference_images": 100},
     "waic": {},
@@ -34,7 +33,7 @@ CONFIGS = {
     "latent_fit": {"projections": 8, "group_size": 16},
     "pixel_pca": {"components": 10},
     "pixel_knn": {"reference_images": 200},
-    "pretext": {"steps": 100},
+    "pretext": {},
 }
 
 

@@ -271,7 +271,7 @@ def test_options_that_do_not_go_together_are_refused(digits, tmp_path, options, 
 def test_more_replicas_than_devices_are_refused_once_tensorflow_runs(digits, tmp_path):
     tf.config.list_logical_devices()
     with pytest.raises(
-        TfbnoodError, match=r"replicas must be at most the \d+ .* Received: replicas=9"
+        TfbnoodError, match=r"replicas must be at most \d+, the number of .* Received: replicas=9"
     ):
         train(
             digits,
