@@ -176,6 +176,15 @@ def test_a_detector_without_likelihood_has_no_bits_per_dim(fake):
         assert scores.score.tolist() == [0, 1, 0, 1]
 
 
+def test_certified_alarms_and_clusters_arrive_where_the_export_has_them(fake):
+    more = {"is_ood_certified": [False, True], "cluster": [3, 0]}
+    answer = {**answer_for({"inputs": {"images": [0, 0]}}), **more}
+    fake.plan = [(200, json.dumps({"outputs": answer}).encode())]
+    scores = Client(fake.url, "m").score(IMAGES[:2])
+    assert scores.is_ood_certified.tolist() == more["is_ood_certified"]
+    assert scores.cluster.tolist() == more["cluster"]
+
+
 def test_large_images_go_in_smaller_requests(fake, monkeypatch):
     monkeypatch.setattr(client, "_VALUES_PER_REQUEST", 250)
     Client(fake.url, "m").score(np.full((3, 10, 10, 1), 9, np.uint8))

@@ -28,7 +28,7 @@ _DTYPES = {
     "is_ood": np.bool_,
     "valid": np.bool_,
 }
-_OPTIONAL = {"bits_per_dim": np.float32}
+_OPTIONAL = {"bits_per_dim": np.float32, "is_ood_certified": np.bool_, "cluster": np.int32}
 # Large images go in smaller requests: this many values are about 20 MB of JSON.
 _VALUES_PER_REQUEST = 4_000_000
 _BYTES_PER_REQUEST = 16_000_000
@@ -47,6 +47,8 @@ class Scores:
         is_ood: whether the image is flagged as out-of-distribution.
         valid: False for a row that was not an image or had values outside 0–255.
         bits_per_dim: negative log-likelihood; None for a detector that has no likelihood model.
+        is_ood_certified: alarms at a certified rate; None for an export without `confidence`.
+        cluster: of reference images that the image belongs to; None without a calibration within clusters.
 
     Example:
         >>> yes, no = np.array([True, True]), np.array([False, True])
@@ -60,6 +62,8 @@ class Scores:
     is_ood: np.ndarray
     valid: np.ndarray
     bits_per_dim: np.ndarray | None = None
+    is_ood_certified: np.ndarray | None = None
+    cluster: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.score)
