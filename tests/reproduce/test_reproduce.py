@@ -193,7 +193,7 @@ def test_table_4_and_figures_4_and_5_are_of_the_same_samples(everything):
     middle = np.median(fooled["bits"]["digits"])
     best = min(fooled["bits"]["samples"], key=lambda value: abs(value - middle))
     assert figure.axes[0].get_xlabel() == f"{best:.2f}"
-    assert figure.subfigs[0].get_suptitle().endswith(f"(real images: {middle:.2f})")
+    assert figure.subfigs[0].get_suptitle().endswith(f"its real images have {middle:.2f}")
 
 
 def test_figures_1_and_2_draw_the_examples_of_the_text(everything):

@@ -1,7 +1,6 @@
 """`tfbnood demo`: the whole workflow on Fashion-MNIST if it is installed, else on scikit-learn's 8×8 digits."""
 
 import argparse
-import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from tfbnood.cli import checks, options, values
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["add", "run", "save_grid"]
+__all__ = ["add", "run"]
 
 
 def add(commands: Any) -> None:
@@ -42,6 +41,8 @@ def run(arguments: argparse.Namespace) -> None:
     from tfbnood.data import load, photo_patches, rotate
     from tfbnood.detector import Detector
     from tfbnood.evaluation.run import evaluate
+    from tfbnood.plots import gallery
+    from tfbnood.plots.style import write_figure
     from tfbnood.report.results import write_evaluation_report
     from tfbnood.statistics.registry import get
     from tfbnood.training.run import train
@@ -52,8 +53,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"1. data: {x!r}")
     print(f"2. training a {model} for {steps} steps of 64 images into {out / 'run'}")
     network = train(x, model=model, preset=preset, steps=steps, out=out / "run", seed=seed)
-    save_grid(out / "samples.png", network.sample(64, seed=seed))
-    print(f"   64 samples of the model: {out / 'samples.png'}")
+    write_figure(out / "samples.png", gallery(network.sample(60, seed=seed)))
+    print(f"   60 samples of the model: {out / 'samples.png'}")
 
     held_out = x.calibration[:1000]
     print(f"3. calibrating a detector on {len(held_out)} held-out images")
@@ -118,11 +119,13 @@ def _make_stream(
 
 
 def _show_stream(detector: Any, names: list[str], images: "np.ndarray", out: pathlib.Path) -> None:
+    from tfbnood.plots import gallery
+    from tfbnood.plots.style import write_figure
     from tfbnood.report.results import write_score_report
 
     found = detector.predict(images, fpr=0.05)
     flagged = ", ".join(name for name, is_ood in zip(names, found.is_ood, strict=True) if is_ood)
-    save_grid(out / "flagged.png", _add_frames(images, found.is_ood), zoom=4)
+    write_figure(out / "flagged.png", gallery(images, found.is_ood))
     write_score_report(
         out / "report.html",
         detector,
@@ -135,16 +138,6 @@ def _show_stream(detector: Any, names: list[str], images: "np.ndarray", out: pat
     print(
         f"   picture with flagged images framed: {out / 'flagged.png'}; page: {out / 'report.html'}"
     )
-
-
-def _add_frames(images: "np.ndarray", is_ood: "np.ndarray") -> "np.ndarray":
-    """Adds a frame of two pixels: white around flagged images, black around the others."""
-    import numpy as np
-
-    framed = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
-    for side in (framed[:, :1], framed[:, -1:], framed[:, :, :1], framed[:, :, -1:]):
-        side[is_ood] = 255
-    return framed
 
 
 def _ask_server(detector: Any, images: "np.ndarray", out: pathlib.Path) -> None:
@@ -160,21 +153,3 @@ def _ask_server(detector: Any, images: "np.ndarray", out: pathlib.Path) -> None:
     print(
         f"   {version}: {count} of {len(images)} flagged by the server, p-values {'equal' if same else 'DIFFER'}"
     )
-
-
-def save_grid(path: str | os.PathLike[str], images: "np.ndarray", *, zoom: int = 8) -> None:
-    """Writes images as one PNG, a roughly square grid in which each pixel is `zoom` wide."""
-    import numpy as np
-    import tensorflow as tf
-
-    from tfbnood._core.files import atomic_path
-
-    columns = int(np.ceil(np.sqrt(len(images))))
-    rows = -(-len(images) // columns)
-    blank = np.zeros((rows * columns - len(images), *images.shape[1:]), np.uint8)
-    tiles = np.concatenate([images, blank]).reshape(rows, columns, *images.shape[1:])
-    height, width, channels = images.shape[1:]
-    grid = tiles.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * width, channels)
-    grid = grid.repeat(zoom, axis=0).repeat(zoom, axis=1)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(tf.io.encode_png(grid).numpy())

@@ -95,7 +95,7 @@ def draw_figure3(studies: Studies) -> "Figure":
 def draw_figure4(studies: Studies) -> "Figure":
     """ROC of T_perm: real outliers, and samples of a model trained on them, tuned to look typical."""
     found = {name: study["fooled"] for name, study in studies.items() if study.get("fooled")}
-    figure = new_figure(max(4.5, 4.2 * len(found)), 4)
+    figure = new_figure(max(4.5, 4.2 * len(found)), 4.8)
     for axes, (name, fooled) in zip(
         figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
     ):
@@ -111,7 +111,8 @@ def draw_figure4(studies: Studies) -> "Figure":
         axes.plot([0, 1], [0, 1], label="chance", **CHANCE)
         axes.set_xlabel("false-positive rate")
         axes.set_title(f"T_perm, {title_of(name)}")
-        axes.legend(fontsize="small", loc="lower right")
+        # Below the axes: inside, one of the curves is always in the way.
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
     figure.axes[0].set_ylabel("true-positive rate")
     return figure
 
@@ -119,13 +120,13 @@ def draw_figure4(studies: Studies) -> "Figure":
 def draw_figure5(studies: Studies) -> "Figure":
     """Samples whose bits per dimension are nearest to those of a typical image of the model's own set."""
     found = {name: study["fooled"] for name, study in studies.items() if study.get("fooled")}
-    figure = new_figure(9, 1.6 * len(found))
+    figure = new_figure(9, 1.8 * len(found))
     parts = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
     for part, (name, fooled) in zip(parts, found.items(), strict=True):
         own, shown = next(iter(fooled["bits"].values())), fooled["examples"]
         part.suptitle(
-            f"{title_of(name)}: samples of the same model of {fooled['data']} at T = {fooled['fooling']:g}, with bits "
-            f"per dimension (real images: {np.median(own):.2f})",
+            f"Samples of the same model trained on {fooled['data']}, at temperature {fooled['fooling']:g}.\n"
+            f"Below: bits per dimension by {title_of(name)}; its real images have {np.median(own):.2f}",
             fontsize="small",
         )
         for axes, png, bits in zip(
