@@ -24,9 +24,10 @@ def fit_subspace(
     mean = rows.mean(axis=0)
     # Guard against channels that are constant over all reference images.
     scale = np.maximum(rows.std(axis=0), 1e-3)
-    standard = (rows - mean) / scale
+    standard = rows - mean
+    standard /= scale  # In place, as is what follows: the rows of a large network are gigabytes.
     count = min(components, max(1, len(rows) // 4), rows.shape[1] - 1)
-    pca = PCA(count, random_state=seed, svd_solver="randomized").fit(standard)
+    pca = PCA(count, copy=False, random_state=seed, svd_solver="randomized").fit(standard)
     # Half precision: its rounding errors are small compared with a residual of thousands of values.
     return mean, scale, pca.components_.astype(np.float16)
 
