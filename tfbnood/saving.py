@@ -22,7 +22,7 @@ import numpy as np
 import tfbnood.models
 import tfbnood.networks.network  # noqa: F401 (both register our classes with Keras)
 from tfbnood import statistics
-from tfbnood._core.files import atomic_folder, file_sha256, restore_folder, writing
+from tfbnood._core.files import atomic_folder, file_sha256, list_names, restore_folder, writing
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.clusters import Clusters
 from tfbnood.calibration.conformal import Calibration
@@ -147,15 +147,12 @@ def load_model(path: str | os.PathLike) -> keras.Model:
 
 
 def _check_place(folder: pathlib.Path) -> None:
-    if not folder.exists():
+    names = set() if folder.is_file() else list_names(folder)
+    if names is None:
         return
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     others = {name for name in names if not re.fullmatch(r"model(_\d+)?\.keras", name)}
-    others -= {
-        _DESCRIPTION,
-        _ARRAYS,
-        "report.html",
-    }  # a page about the detector, which is generated again
+    # The report is a page about the detector, which is generated again.
+    others -= {_DESCRIPTION, _ARRAYS, "report.html"}
     if _DESCRIPTION not in names or others:
         seen = f", with {min(others)}" if others else ""
         raise DataError(

@@ -18,6 +18,7 @@ from tfbnood._core.files import (
     atomic_path,
     file_sha256,
     is_base,
+    list_names,
     next_version,
     remove_leftovers,
     restore_folder,
@@ -165,6 +166,28 @@ def test_threads_that_replace_one_folder_leave_one_of_theirs(tmp_path):
     for thread in threads:
         thread.join()
     assert contents(tmp_path) == {"one/a.txt": b"x" * 99}
+
+
+def test_names_are_of_one_folder_while_another_replaces_it(tmp_path, monkeypatch):
+    place = tmp_path / "one"
+    assert list_names(place) is None
+    write_folder(place, "old")
+    assert list_names(place) == {"a.txt"}
+    listdir = os.listdir
+    replaced = []
+
+    def list_after_a_replacement(path):
+        if not replaced:
+            replaced.append(path)
+            write_folder(place, "new")
+            return []  # as of the old folder, which is being removed
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", list_after_a_replacement)
+    assert list_names(place) == {"a.txt"}
+    assert replaced
+    with pytest.raises(NotADirectoryError):
+        list_names(place / "a.txt")
 
 
 def test_a_writer_that_is_done_does_not_bring_back_what_it_has_replaced(tmp_path, monkeypatch):

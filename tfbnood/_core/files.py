@@ -24,6 +24,7 @@ __all__ = [
     "atomic_path",
     "file_sha256",
     "is_base",
+    "list_names",
     "next_version",
     "publish_version",
     "remove_leftovers",
@@ -124,6 +125,28 @@ def restore_folder(path: str | os.PathLike) -> None:
             _settle_leftover(partial)
         if not path.exists():
             time.sleep(0.1)  # A living process is between the two renames.
+
+
+def list_names(path: str | os.PathLike) -> set[str] | None:
+    """The names in the folder `path`, all of one folder, even while others replace it; None if there is none.
+
+    Raises:
+        NotADirectoryError: if `path` is a file.
+    """
+    while True:
+        try:
+            before = _identify(path)
+            names = set(os.listdir(path))
+            if _identify(path) == before:
+                return names
+        except FileNotFoundError:
+            return None
+
+
+def _identify(path: str | os.PathLike) -> tuple[int, int, int]:
+    found = os.stat(path)
+    # The number of a removed folder is soon another's; a rename changes the time.
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood._core.files import atomic_folder, file_sha256, restore_folder, writing
+from tfbnood._core.files import atomic_folder, file_sha256, list_names, restore_folder, writing
 from tfbnood.errors import DataError, TfbnoodError
 
 __all__ = ["FORMAT", "read", "write"]
@@ -89,10 +89,8 @@ def _make_error(folder: pathlib.Path, error: Exception) -> DataError:
 
 
 def _check_place(folder: pathlib.Path) -> None:
-    if not folder.exists():
-        return
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
-    if not names <= {_DESCRIPTION, _ARRAYS}:
+    names = {folder.name} if folder.is_file() else list_names(folder)
+    if names is not None and not names <= {_DESCRIPTION, _ARRAYS}:
         raise DataError(
             f"folder must be new, or hold a monitor to replace and nothing else. Received: {folder}"
         )
