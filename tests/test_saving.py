@@ -168,7 +168,7 @@ def edit(**changes):
         (write(" " * (2**24 + 1)), "it is damaged .ValueError: larger than 16777216 bytes"),
         (
             edit(format=99),
-            "has format 99, written by tfbnood .*; this version of tfbnood reads formats 1 to 2",
+            "has format 99, written by tfbnood .*; this version of tfbnood reads formats 1 to 3",
         ),
         (edit(format="2" * 999), "has format 22222222222222222222, written by"),
         (edit(format=1), "was edited: its hash does not match"),

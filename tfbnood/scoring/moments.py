@@ -164,8 +164,9 @@ class _LayerMoments:
             variance = tf.reduce_mean(tf.square(values - mean), axes)
             return cls(tf.reshape(mean, (-1, 1, channels)), variance[:, None], (1.0,), moving)
         # Matrix products: one operation for all cells, without copies of parts of the map.
-        inside = tf.constant(cells, values.dtype)
-        averaging = tf.constant(cells / cells.sum(axis=1, keepdims=True), values.dtype)
+        # The cells are one byte a pixel in an export, which has them for every layer.
+        inside = tf.cast(tf.constant(cells, tf.bool), values.dtype)
+        averaging = inside / tf.reduce_sum(inside, axis=1, keepdims=True)
         flat = tf.reshape(values, (-1, cells.shape[1], channels))
         mean = tf.matmul(averaging, flat)
         deviations = tf.square(flat - tf.matmul(inside, mean, transpose_a=True))
@@ -194,7 +195,7 @@ def _to_moving_units(layers: list[_LayerMoments]) -> tuple[tf.Tensor, ...]:
     for parts, places_of in zip(by_grid, order, strict=True):
         columns = tf.concat(parts, axis=1)
         wanted = np.concatenate([places_of[index] for index in range(len(layers))])
-        results.append(tf.gather(columns, wanted, axis=1))
+        results.append(tf.gather(columns, wanted.astype(np.int32), axis=1))
     return tuple(results)
 
 

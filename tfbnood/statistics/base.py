@@ -19,10 +19,14 @@ from tfbnood.protocols import FeatureExtractor, Likelihood
 from tfbnood.scoring.compiled import Scorer
 from tfbnood.scoring.evidence import Evidence, Need, widest
 from tfbnood.scoring.frozen import FrozenModel, freeze
+from tfbnood.statistics.rounding import as_bytes, factor_name, with_factors
 
 __all__ = ["EvidenceStatistic", "Statistic", "scorer_of"]
 
 Assign = Callable[["EvidenceStatistic", Evidence], tf.Tensor]
+
+# Values of an array that is worth rounding to bytes: the errors of fewer would not average out.
+_LARGE = 2**16
 
 # What a model lacks, in the words of an error.
 _WANTED: dict[type, str] = {
@@ -172,6 +176,7 @@ class Statistic(abc.ABC):
     def set_state(self, model: Any, state: dict[str, np.ndarray]) -> None:
         """Restores what `get_state` returned, all of it and nothing else."""
         if (names := self._fitted_names()) is not None:
+            state = with_factors(state, names)
             if unknown := state.keys() - {*names, "image_shape_"}:
                 raise StatisticError(f"{self.name} has no {min(unknown)[:80]!r}")
             if missing := set(names) - state.keys():
@@ -200,7 +205,7 @@ class EvidenceStatistic(Statistic):
         one_sided: the weight of its score when `ensemble` sums the members for which only high values mean
             out-of-distribution; 0 for others: a likelihood, or a distance of pixels, is as often too low as too high.
         large: names of large fitted arrays; read with `_large`, they are stored in an export once, however many
-            signatures read them.
+            signatures read them. Those that `_keep_bytes` keeps are followed by their factors.
     """
 
     scope = "image"
@@ -219,7 +224,16 @@ class EvidenceStatistic(Statistic):
 
     def _large(self, name: str) -> tf.Tensor:
         """A large array, as float32."""
-        return tf.cast(self._variable(name), tf.float32)
+        values, factor = tf.cast(self._variable(name), tf.float32), factor_name(name)
+        return values * self._variable(factor) if factor in self.large else values
+
+    def _keep_bytes(self, name: str, array: np.ndarray, axis: int) -> None:
+        """Keeps an array as bytes, with one factor for all values along an axis; a small one in half precision."""
+        values, factor = array.astype(np.float16), np.ones((), np.float32)
+        if array.size >= _LARGE:
+            values, factor = as_bytes(array, axis)
+        setattr(self, name, values)
+        setattr(self, factor_name(name), factor)
 
     def _variable(self, name: str) -> tf.Variable:
         with self._lock:  # A variable that another thread's graph reads must not be replaced.

@@ -44,7 +44,7 @@ class BnMoments(MomentStatistic, EvidenceStatistic):
     name = "bn_moments"
     need = "moments"
     one_sided = 1.0
-    large = ("mean_", "scale_", "components_")
+    large = ("mean_", "scale_", "components_", "components_factor_")
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class BnMoments(MomentStatistic, EvidenceStatistic):
         )
         some = sample_of(reference, self.reference_images, self.seed)
         moments = moments_of(some, f"{self.name} of reference images")
-        self.mean_, self.scale_, self.components_ = fit_subspace(
-            moments, self.components, self.seed
-        )
+        self.mean_, self.scale_, components = fit_subspace(moments, self.components, self.seed)
+        # Bytes: their rounding errors are small compared with a residual of thousands of values.
+        self._keep_bytes("components_", components, axis=1)
 
     def _fitted_names(self) -> tuple[str, ...]:
         return self.large
@@ -84,11 +84,14 @@ class BnMoments(MomentStatistic, EvidenceStatistic):
 
     def tensor_residuals(self, evidence: Evidence) -> tf.Tensor:
         """The part of each image's moments outside the subspace, in standard deviations, `[n, f]`."""
-        return residuals(self._moments(evidence), *map(self._large, self.large))
+        return residuals(self._moments(evidence), *self._subspace())
 
     def tensor_coordinates(self, evidence: Evidence) -> tf.Tensor:
         """The coordinates of each image's moments in the subspace, in standard deviations, `[n, components]`."""
-        return coordinates(self._moments(evidence), *map(self._large, self.large))
+        return coordinates(self._moments(evidence), *self._subspace())
+
+    def _subspace(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return self._large("mean_"), self._large("scale_"), self._large("components_")
 
     def _moments(self, evidence: Evidence) -> tf.Tensor:
         return evidence.moments[GRIDS.index(self.grid)]

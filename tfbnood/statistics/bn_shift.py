@@ -70,11 +70,8 @@ class BnShift(MomentStatistic):
 
     def _take(self, fitted: BnMoments) -> None:
         self._moments = fitted
-        self.mean_, self.scale_, self.components_ = (
-            fitted.mean_,
-            fitted.scale_,
-            fitted.components_,
-        )
+        for name in self._fitted_names():
+            setattr(self, name, getattr(fitted, name))
         self._compile()
 
     def _fitted_names(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class PixelPca(EvidenceStatistic):
 
     name = "pixel_pca"
     need = "pixels"
-    large = ("mean_", "components_")
+    large = ("mean_", "components_", "components_factor_")
     needs_model = False
 
     def __init__(self, *, components: int = 60, reference_images: int = 10_000, seed: int = 0):
@@ -40,7 +40,8 @@ class PixelPca(EvidenceStatistic):
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         images = sample_of(reference, self.reference_images)
-        self.mean_, self.components_ = _principal(images, self.components, self.seed)
+        self.mean_, components = _find_principal(images, self.components, self.seed)
+        self._keep_bytes("components_", components, axis=1)
         self._restore(model)
 
     def _fitted_names(self) -> tuple[str, ...]:
@@ -74,7 +75,14 @@ class PixelKnn(EvidenceStatistic):
 
     name = "pixel_knn"
     need = "pixels"
-    large = ("mean_", "components_", "known_inside_", "known_outside_")
+    large = (
+        "mean_",
+        "components_",
+        "components_factor_",
+        "known_inside_",
+        "known_inside_factor_",
+        "known_outside_",
+    )
     needs_model = False
 
     def __init__(
@@ -93,12 +101,13 @@ class PixelKnn(EvidenceStatistic):
 
     def _fit(self, model: Any, reference: np.ndarray) -> None:
         images = sample_of(reference, self.reference_images)
-        self.mean_, self.components_ = _principal(images, self.components, self.seed)
-        inside, outside = _inside_and_outside(images, self.mean_, self.components_)
-        # Half precision: distances of images are far larger than its rounding.
-        self.known_inside_ = inside.numpy().astype(np.float16)
-        self.known_outside_ = outside.numpy().astype(np.float16)
+        self.mean_, components = _find_principal(images, self.components, self.seed)
+        self._keep_bytes("components_", components, axis=1)
         self._restore(model)
+        inside, outside = _inside_and_outside(images, self.mean_, self._large("components_"))
+        # Distances of images are far larger than the rounding errors of bytes and half precision.
+        self._keep_bytes("known_inside_", inside.numpy(), axis=0)
+        self.known_outside_ = outside.numpy().astype(np.float16)
 
     def _fitted_names(self) -> tuple[str, ...]:
         return self.large
@@ -117,18 +126,18 @@ class PixelKnn(EvidenceStatistic):
         return tf.reduce_mean(tf.sqrt(tf.maximum(nearest, 0)), axis=1)
 
 
-def _principal(images: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and principal components in half precision; outside all components there would only be rounding errors."""
+def _find_principal(images: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and principal components; outside all components there would only be rounding errors."""
     from sklearn.decomposition import PCA
 
     pixels = _flat(images).numpy()
     pca = PCA(max(1, min(most, min(pixels.shape) // 2)), random_state=seed).fit(pixels)
-    return pca.mean_, pca.components_.astype(np.float16)
+    return pca.mean_, pca.components_
 
 
 def _inside_and_outside(images: Any, mean: Any, axes: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Coordinates in the subspace of the axes, `[n, k]`, and the squared distance from it, `[n]`."""
-    centred, axes = _flat(images) - mean, tf.cast(axes, tf.float32)
+    centred = _flat(images) - mean
     inside = tf.matmul(centred, axes, transpose_b=True)
     return inside, tf.reduce_sum(tf.square(centred - tf.matmul(inside, axes)), axis=1)
 

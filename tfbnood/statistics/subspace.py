@@ -28,8 +28,7 @@ def fit_subspace(
     standard /= scale  # In place, as is what follows: the rows of a large network are gigabytes.
     count = min(components, max(1, len(rows) // 4), rows.shape[1] - 1)
     pca = PCA(count, copy=False, random_state=seed, svd_solver="randomized").fit(standard)
-    # Half precision: its rounding errors are small compared with a residual of thousands of values.
-    return mean, scale, pca.components_.astype(np.float16)
+    return mean, scale, pca.components_
 
 
 def residuals(rows: tf.Tensor, mean: Any, scale: Any, axes: tf.Tensor) -> tf.Tensor:

@@ -30,7 +30,7 @@ from tfbnood.training.run import train
 from tfbnood.zoo import file_hashes, manifest, trained_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST_BYTES = 20_000_000
+MOST_BYTES = 12_000_000
 # The preset and the steps are those of `tfbnood reproduce --scale cpu`, which measures the same models.
 STUDIES = {study.name: study for study in SCALES["cpu"]}
 DEMO = {"data": "digits", "model": "realnvp", "preset": "tiny", "steps": 500}

@@ -15,6 +15,7 @@ from tfbnood.scoring.compiled import compile_rows
 from tfbnood.scoring.evidence import Evidence
 from tfbnood.statistics.base import EvidenceStatistic
 from tfbnood.statistics.pretext.network import Layer, layers_of, run_network, train_network
+from tfbnood.statistics.rounding import as_bytes
 
 __all__ = ["Pretext"]
 
@@ -83,9 +84,9 @@ class Pretext(EvidenceStatistic):
             trained = train_network(reference, kinds, self.steps, self.width, self.seed)
             for layer, weights in trained.items():
                 # Bytes keep detectors small; their rounding errors are far below the networks' own uncertainty.
-                kernel, scale = as_bytes(weights.kernel)
+                kernel, scale = as_bytes(weights.kernel, axis=tuple(range(weights.kernel.ndim - 1)))
                 setattr(self, _name("kernel", index, layer), kernel)
-                setattr(self, _name("scale", index, layer), scale.astype(np.float32))
+                setattr(self, _name("scale", index, layer), scale.ravel())
                 setattr(self, _name("bias", index, layer), weights.bias.astype(np.float32))
         self._restore(model)
         self._fit_features(sample_of(reference, _FEATURES_OF, self.seed))
@@ -176,13 +177,6 @@ def _compute_whitening(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     covariance = LedoitWolf().fit((features - centre) / scale).covariance_
     root = np.linalg.cholesky(covariance + 1e-3 * np.eye(len(centre)))
     return centre, np.linalg.inv(root).T / scale[:, None]
-
-
-def as_bytes(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8 values, and a factor per output channel."""
-    largest = np.abs(kernel).max(axis=tuple(range(kernel.ndim - 1)))
-    scale = np.maximum(largest, 1e-30) / 127
-    return np.rint(kernel / scale).astype(np.int8), scale
 
 
 def _name(part: str, network: int, layer: str) -> str:
