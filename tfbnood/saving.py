@@ -22,7 +22,14 @@ import numpy as np
 import tfbnood.models
 import tfbnood.networks.network  # noqa: F401 (both register our classes with Keras)
 from tfbnood import statistics
-from tfbnood._core.files import atomic_folder, file_sha256, list_names, restore_folder, writing
+from tfbnood._core.files import (
+    atomic_folder,
+    file_sha256,
+    list_names,
+    read_whole,
+    restore_folder,
+    writing,
+)
 from tfbnood._core.provenance import versions
 from tfbnood.calibration.clusters import Clusters
 from tfbnood.calibration.conformal import Calibration
@@ -105,6 +112,10 @@ def load(folder: str | os.PathLike) -> Parts:
         SavedDetectorError: if it is not, or if your own model or statistic is not registered.
     """
     folder = pathlib.Path(folder)
+    return read_whole(folder, lambda: _load(folder))
+
+
+def _load(folder: pathlib.Path) -> Parts:
     with _refuse_errors(folder):
         restore_folder(folder)
         description = _read_description(folder / _DESCRIPTION)

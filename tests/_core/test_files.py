@@ -20,6 +20,7 @@ from tfbnood._core.files import (
     is_base,
     list_names,
     next_version,
+    read_whole,
     remove_leftovers,
     restore_folder,
     version_folders,
@@ -168,26 +169,49 @@ def test_threads_that_replace_one_folder_leave_one_of_theirs(tmp_path):
     assert contents(tmp_path) == {"one/a.txt": b"x" * 99}
 
 
-def test_names_are_of_one_folder_while_another_replaces_it(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [None, TfbnoodError("damaged"), FileNotFoundError("gone")])
+def test_a_folder_that_others_replace_is_read_again(tmp_path, error):
     place = tmp_path / "one"
-    assert list_names(place) is None
     write_folder(place, "old")
-    assert list_names(place) == {"a.txt"}
-    listdir = os.listdir
-    replaced = []
+    found = []
 
-    def list_after_a_replacement(path):
-        if not replaced:
-            replaced.append(path)
-            write_folder(place, "new")
-            return []  # as of the old folder, which is being removed
-        return listdir(path)
+    def read():
+        found.append((place / "a.txt").read_text())
+        if len(found) == 1:
+            write_folder(place, "new")  # as another process would
+            if error:
+                raise error
+        return found[-1]
 
-    monkeypatch.setattr(os, "listdir", list_after_a_replacement)
-    assert list_names(place) == {"a.txt"}
-    assert replaced
+    assert read_whole(place, read) == "new"
+    assert found == ["old", "new"]
+
+
+def test_an_error_about_a_folder_that_nobody_replaces_is_raised(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_whole(tmp_path / "none", lambda: (tmp_path / "none" / "a.txt").read_text())
+    write_folder(tmp_path / "one", "old")
+    with pytest.raises(TfbnoodError, match="damaged"):
+        read_whole(tmp_path / "one", lambda: (_ for _ in ()).throw(TfbnoodError("damaged")))
+
+
+def test_names_are_those_in_a_folder_or_none(tmp_path):
+    assert list_names(tmp_path / "one") is None
+    write_folder(tmp_path / "one", "old")
+    assert list_names(tmp_path / "one") == {"a.txt"}
     with pytest.raises(NotADirectoryError):
-        list_names(place / "a.txt")
+        list_names(tmp_path / "one" / "a.txt")
+
+
+def test_leftovers_are_removed_while_others_write(tmp_path):
+    writer = threading.Thread(
+        target=lambda: [write_folder(tmp_path / "one", "x") for _ in range(300)]
+    )
+    writer.start()
+    while writer.is_alive():
+        remove_leftovers(tmp_path)
+    writer.join()
+    assert contents(tmp_path) == {"one/a.txt": b"x"}
 
 
 def test_a_writer_that_is_done_does_not_bring_back_what_it_has_replaced(tmp_path, monkeypatch):

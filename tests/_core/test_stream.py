@@ -111,7 +111,7 @@ def test_the_next_chunk_is_read_while_one_is_worked_on():
 
     chunks = as_chunks(source()).chunks()
     next(chunks)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(read) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05)

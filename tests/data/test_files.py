@@ -167,7 +167,7 @@ def test_damaged_exif_data_count_as_none():
 sides = st.integers(1, 12)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, derandomize=True, max_examples=80)
 @given(rows=sides, columns=sides, height=sides, width=sides, channels=st.sampled_from([1, 3]))
 def test_an_axis_that_shrinks_is_averaged_by_area_and_one_that_grows_is_linear(
     rows, columns, height, width, channels
@@ -258,7 +258,7 @@ def test_a_change_of_the_aspect_ratio_up_to_1_percent_is_not_listed(fit):
     assert done in fitting.fit_pixels(pixels, 100, 100, fit)[1]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     rows=st.integers(1, 40),
     columns=st.integers(1, 40),
@@ -433,7 +433,7 @@ WHOLE = {
 PIXELS = {kind: read_image(content, (48, 64, 3))[0] for kind, content in WHOLE.items()}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(kind=st.sampled_from(sorted(WHOLE)), share=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_file_is_refused_or_misses_nothing_of_the_picture(kind, share):
     content = WHOLE[kind][: int(share * len(WHOLE[kind]))]
@@ -450,7 +450,7 @@ def test_half_a_file_is_called_truncated(kind):
     assert reason == ("truncated" if kind != "TIFF" else reason)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(place=st.integers(8, len(WHOLE["PNG"]) - 1), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_a_png_file_is_noticed_or_leaves_the_picture_as_it_is(place, bit):
     content = bytearray(WHOLE["PNG"])
@@ -461,7 +461,7 @@ def test_a_flipped_bit_in_a_png_file_is_noticed_or_leaves_the_picture_as_it_is(p
         assert place >= len(content) - 12  # the mark of the end
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     kind=st.sampled_from(sorted(WHOLE)),
     flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=9),

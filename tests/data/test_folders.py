@@ -329,7 +329,7 @@ def test_files_are_decoded_while_the_caller_works_and_no_more_than_two_chunks_ah
     monkeypatch.setattr(folders, "read_image", recorded)
     chunks = iterate_folder(tmp_path, (8, 8, 1), chunk=4)
     next(chunks)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(read) < 12 and time.monotonic() < deadline:  # the caller's work
         time.sleep(0.01)
     assert 12 <= len(read) <= 14  # 4 here, 8 ahead, 1 that ended the chunk
@@ -343,7 +343,7 @@ def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
     for index in range(300):
         save(tmp_path / f"{index % 20}" / f"{index}.png", photo, compress_level=1)
 
-    def peak(files: int) -> int:
+    def once(files: int) -> int:
         tracemalloc.start()
         count = 0
         for chunk in iterate_folder(tmp_path, (64, 64, 3), chunk=8):
@@ -354,7 +354,11 @@ def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
         tracemalloc.stop()
         return peak
 
-    peak(50)  # and import what is needed
+    def peak(files: int) -> int:
+        # Of several: now and then the table of Python's interned names, which has those of paths, is enlarged.
+        return min(once(files) for _ in range(3))
+
+    once(50)  # and import what is needed
     assert peak(300) < 1.3 * peak(100)
     assert peak(300) < 300 * photo.nbytes / 4
 

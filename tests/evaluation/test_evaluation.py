@@ -181,7 +181,8 @@ def test_a_detector_is_evaluated_with_its_own_statistic(detector):
     result = evaluate(detector, INLIERS, OUTLIERS)
     expected, _ = _metrics(detector.score(INLIERS), detector.score(OUTLIERS["photos"]))
     assert list(result.statistics) == ["log_prob"]
-    assert result.auroc("photos", "log_prob") == pytest.approx(expected, abs=1e-12)
+    # Another function: of the 79,400 pairs a few may be rounded to the other order.
+    assert result.auroc("photos", "log_prob") == pytest.approx(expected, abs=1e-4)
     assert "already fitted" in result.reference
 
 
@@ -190,7 +191,7 @@ def test_other_statistics_are_fitted_to_the_detectors_reference(detector):
     result = evaluate(detector, INLIERS, OUTLIERS, statistics=["log_prob", other, "pixel_pca"])
     pca = statistics.get("pixel_pca").fit(None, DIGITS.train)
     expected, _ = _metrics(pca.score(INLIERS), pca.score(OUTLIERS["rotated"]))
-    assert result.auroc("rotated", "pixel_pca") == pytest.approx(expected, abs=1e-9)
+    assert result.auroc("rotated", "pixel_pca") == pytest.approx(expected, abs=1e-4)
     assert result.reference == "the detector's (1100 images)"
     assert result.row("photos", "log_prob").inliers == 397
 

@@ -38,6 +38,11 @@ def score(served, images, signature="serving_default"):
     return call(served, signature, images=np.asarray(images, dtype))
 
 
+def tolerance(name, **others):
+    """Rounded otherwise, a score may change places with one of the 300 calibration scores."""
+    return {**others, "atol": 1.01 / 301} if name == "p_value" else others
+
+
 def png(image):
     return tf.io.encode_png(image).numpy()
 
@@ -72,7 +77,7 @@ def test_float_integer_and_encoded_images_are_one(served, digits):
         call(served, "encoded", image_bytes=[png(image) for image in images]),
     ):
         for name in OUTPUTS:
-            np.testing.assert_allclose(other[name], found[name], rtol=1e-5)
+            np.testing.assert_allclose(other[name], found[name], **tolerance(name, rtol=1e-5))
 
 
 def test_a_row_s_answer_is_the_same_alone_merged_and_padded(served, digits):
@@ -82,8 +87,9 @@ def test_a_row_s_answer_is_the_same_alone_merged_and_padded(served, digits):
         alone = score(served, images[index : index + 1])
         padded = score(served, np.repeat(images[index : index + 1], 7, axis=0))
         for name in OUTPUTS:
-            np.testing.assert_allclose(alone[name][0], together[name][index], rtol=1e-4, atol=1e-4)
-            np.testing.assert_allclose(padded[name][3], together[name][index], rtol=1e-4, atol=1e-4)
+            how = tolerance(name, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(alone[name][0], together[name][index], **how)
+            np.testing.assert_allclose(padded[name][3], together[name][index], **how)
 
 
 BAD_ROWS = {
@@ -105,7 +111,8 @@ def test_a_bad_row_is_flagged_and_hurts_no_other(served, digits, case, signature
     np.testing.assert_array_equal(found["valid"], [True, False, True, True])
     for name, values in found.items():
         assert np.isfinite(values).all()
-        np.testing.assert_allclose(values[[0, 2, 3]], good[name], rtol=1e-4, atol=1e-3)
+        how = tolerance(name, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(values[[0, 2, 3]], good[name], **how)
     if signature != "log_prob":
         assert found["is_ood"][1]
         assert found["p_value"][1] == 0

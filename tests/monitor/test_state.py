@@ -54,7 +54,7 @@ def test_a_saved_monitor_goes_on_bit_for_bit(cut, grouped, tmp_path):
 
 
 WRITER = """
-import sys, numpy as np
+import signal, sys, numpy as np
 sys.path.insert(0, sys.argv[2])
 from test_state import SETTINGS, scores_of
 from tfbnood.monitor import Monitor
@@ -64,6 +64,7 @@ print("ready", flush=True)
 for start in range(0, 9000, 3):
     monitor.update(scores=stream[start : start + 3], keys=range(start, start + 3))
     monitor.save(sys.argv[1])
+signal.pause()  # It ends by a kill, however late that comes.
 """
 
 
@@ -87,7 +88,8 @@ def test_a_killed_process_leaves_a_monitor_that_resumes_bit_for_bit(tmp_path):
         counts.append(resumed.count)
         whole = Monitor(held_out, **SETTINGS)
         whole.update(scores=stream[: resumed.count], keys=range(resumed.count))
-        rest = {"scores": stream[resumed.count : 1500], "keys": range(resumed.count, 1500)}
+        end = min(resumed.count + 1500, 9000)
+        rest = {"scores": stream[resumed.count : end], "keys": range(resumed.count, end)}
         assert tell(resumed.update(**rest)) == tell(whole.update(**rest))
         assert (resumed.since, resumed.share, resumed.worst) == (
             whole.since,
@@ -96,8 +98,8 @@ def test_a_killed_process_leaves_a_monitor_that_resumes_bit_for_bit(tmp_path):
         )
         resumed.save(folder)
         assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
-    assert min(counts) > 0
-    assert max(counts) < 1500
+    # Not all of them: on a busy machine a kill may come after the last image.
+    assert 0 < min(counts) < 9000
 
 
 class Detector:

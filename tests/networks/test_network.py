@@ -79,7 +79,9 @@ def test_an_export_gives_the_scores_of_the_detector(digits, tmp_path):
     served = tf.saved_model.load(str(version)).signatures
     rows = served["uint8"](images=tf.constant(digits.test[:5]))
     np.testing.assert_allclose(rows["score"], detector.score(digits.test[:5]), rtol=1e-4)
-    np.testing.assert_allclose(rows["p_value"], detector.p_values(digits.test[:5]), rtol=1e-6)
+    # Rounded otherwise, a score may change places with one of the 300 calibration scores.
+    expected = detector.p_values(digits.test[:5])
+    np.testing.assert_allclose(rows["p_value"], expected, atol=1.01 / 301)
     assert "log_prob" not in served
     inliers = served["score_batch"](images=tf.constant(digits.test[:64], tf.float32))
     outliers = served["score_batch"](images=tf.constant(255 - digits.test[:64], tf.float32))

@@ -42,7 +42,7 @@ def test_python_and_a_graph_have_the_same_batches_and_numbers(model, digits, kin
     inside = tf.function(lambda images: conditional.tensor(images, ratio, 3, 7), autograph=False)(
         images
     )
-    np.testing.assert_allclose(inside, conditional(images, ratio=ratio, draws=3, seed=7), rtol=1e-9)
+    np.testing.assert_allclose(inside, conditional(images, ratio=ratio, draws=3, seed=7), rtol=1e-5)
 
 
 def test_a_batch_is_composed_of_groups_and_companions_as_the_paper_says(model, digits):
@@ -59,7 +59,7 @@ def test_a_batch_is_composed_of_groups_and_companions_as_the_paper_says(model, d
             total[group] += values
             times[group] += 1
     assert times.sum() == 2 * 24
-    np.testing.assert_allclose(found, total / times, rtol=1e-6)
+    np.testing.assert_allclose(found, total / times, rtol=1e-5)
 
 
 def test_ratio_0_is_evaluation_mode(conditional, model, digits):

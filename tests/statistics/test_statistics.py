@@ -170,7 +170,7 @@ def test_delta_is_the_difference_of_the_conditional_likelihoods(models, digits):
     conditional = ConditionalLogProb(models["one"], statistic.reference_, batch_size=16)
     low, high = (conditional(images, ratio=r, draws=d) for r, d in ((0.1, 2), (0.9, 8)))
     default = statistics.get("bn_delta", batch_size=16).fit(models["one"], digits.train)
-    np.testing.assert_allclose(default.score(images), np.abs(low - high), rtol=1e-6)
+    np.testing.assert_allclose(default.score(images), np.abs(low - high), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(("r1", "r2"), [(0.5, 0.5), (0.9, 0.1), (-0.1, 0.5), (0.5, 1.1)])
@@ -232,7 +232,7 @@ def test_likelihood_statistics_are_their_formulas(models, digits):
     images, one = digits.test[:30], models["one"]
     log_prob = frozen_log_prob(one)(images, False).numpy().astype(np.float64)
     np.testing.assert_allclose(
-        fitted("log_prob", models, digits).score(images), -log_prob, rtol=1e-6
+        fitted("log_prob", models, digits).score(images), -log_prob, rtol=1e-5
     )
 
     t_perm = fitted("t_perm", models, digits)

@@ -13,8 +13,8 @@ import pathlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from tfbnood._core.locks import lock
 from tfbnood.errors import TfbnoodError
@@ -27,6 +27,7 @@ __all__ = [
     "list_names",
     "next_version",
     "publish_version",
+    "read_whole",
     "remove_leftovers",
     "restore_folder",
     "staging_folder",
@@ -34,6 +35,8 @@ __all__ = [
     "write_json",
     "writing",
 ]
+
+Result = TypeVar("Result")
 
 _PARTIAL = ".partial-"
 _LOCK, _OLD = "lock", "old"  # in a `.partial-…` folder
@@ -133,18 +136,31 @@ def list_names(path: str | os.PathLike) -> set[str] | None:
     Raises:
         NotADirectoryError: if `path` is a file.
     """
+    try:
+        return read_whole(path, lambda: set(os.listdir(path)))
+    except FileNotFoundError:
+        return None
+
+
+def read_whole(path: str | os.PathLike, read: Callable[[], Result]) -> Result:
+    """What `read` returns or raises about the folder `path`; called again if others replaced the folder meanwhile."""
     while True:
+        before = _identify(path)
         try:
-            before = _identify(path)
-            names = set(os.listdir(path))
+            result = read()
+        except (OSError, TfbnoodError):
             if _identify(path) == before:
-                return names
-        except FileNotFoundError:
-            return None
+                raise
+        else:
+            if _identify(path) == before:
+                return result
 
 
-def _identify(path: str | os.PathLike) -> tuple[int, int, int]:
-    found = os.stat(path)
+def _identify(path: str | os.PathLike) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
     # The number of a removed folder is soon another's; a rename changes the time.
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
@@ -201,7 +217,14 @@ def _numbered(base: str | os.PathLike) -> dict[int, pathlib.Path]:
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
     """Removes what killed writers left in a folder or below, but nothing that is being written."""
-    for partial in list(pathlib.Path(folder).rglob(f"{_PARTIAL}*")):
+    # `rglob` would raise for a folder that another writer removes meanwhile.
+    found = [
+        pathlib.Path(parent, name)
+        for parent, folders, files in os.walk(os.fspath(folder))
+        for name in (*folders, *files)
+        if name.startswith(_PARTIAL)
+    ]
+    for partial in found:
         _settle_leftover(partial)
 
 

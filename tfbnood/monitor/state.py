@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood._core.files import atomic_folder, file_sha256, list_names, restore_folder, writing
+from tfbnood._core.files import (
+    atomic_folder,
+    file_sha256,
+    list_names,
+    read_whole,
+    restore_folder,
+    writing,
+)
 from tfbnood.errors import DataError, TfbnoodError
 
 __all__ = ["FORMAT", "read", "write"]
@@ -60,6 +67,10 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarra
         (3, array([0., 0.]))
     """
     folder = pathlib.Path(folder)
+    return read_whole(folder, lambda: _read(folder))
+
+
+def _read(folder: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     restore_folder(folder)
     path = folder / _DESCRIPTION
     if not path.is_file():
