@@ -41,7 +41,7 @@ def free_port() -> int:
 
 def wait_for(url: str, server: subprocess.Popen) -> None:
     """Until the server answers."""
-    for _ in range(600):
+    for _ in range(1500):
         assert server.poll() is None, "the server has stopped"
         try:
             urllib.request.urlopen(url, timeout=10).close()

@@ -99,7 +99,8 @@ def test_history_and_later_callbacks_have_the_auroc_of_the_present_weights(stati
         ]
         scores = np.concatenate([fitted.score(pool) for pool in pools])
         expected = auroc(np.arange(200) >= 100, scores)
-        assert history[f"ood_auroc_{name}"][-1] == pytest.approx(expected, abs=1e-9)
+        # But for a few of the 10,000 pairs, which may change places by rounding.
+        assert history[f"ood_auroc_{name}"][-1] == pytest.approx(expected, abs=3e-4)
 
 
 def test_the_default_is_the_default_detector_s_without_its_networks():
@@ -174,7 +175,7 @@ def test_a_statistic_that_learns_from_the_model_follows_its_weights():
     ]
     scores = np.concatenate([t_perm.score(pool) for pool in pools])
     expected = auroc(np.arange(len(scores)) >= 256, scores)
-    assert history["ood_auroc_photos"][-1] == pytest.approx(expected, abs=1e-9)
+    assert history["ood_auroc_photos"][-1] == pytest.approx(expected, abs=3e-4)
 
 
 def test_epochs_in_between_repeat_the_last_value():

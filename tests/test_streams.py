@@ -137,14 +137,14 @@ def test_the_next_images_are_read_while_others_are_scored(digits):
 
         def _score(self, images):
             scoring.set()
-            met.append(reading.wait(timeout=20))
+            met.append(reading.wait(timeout=120))
             return super()._score(images)
 
     detector = tfbnood.Detector(None, Waiting(), reference=digits.train)
 
     def source():
         yield digits.test[:64]
-        met.append(scoring.wait(timeout=20))
+        met.append(scoring.wait(timeout=120))
         reading.set()
         yield digits.test[64:128]
 

@@ -330,6 +330,16 @@ def test_a_lock_excludes_threads_and_is_gone_afterwards(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_whose_file_is_gone_leaves_the_next_holder_s(tmp_path):
+    with lock(tmp_path / "lock"):
+        (tmp_path / "lock").unlink()  # by one that took it for a leftover
+        second = lock(tmp_path / "lock")
+        second.__enter__()
+    assert (tmp_path / "lock").exists()
+    second.__exit__(None, None, None)
+    assert not (tmp_path / "lock").exists()
+
+
 def test_a_lock_counts_when_many_want_it(tmp_path):
     inside, most = [], []
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tfbnood.serving.standin import servables as models
 from tfbnood.serving.standin.config import models_from
 from tfbnood.serving.standin.server import Server
 
@@ -36,6 +37,18 @@ def ended(connection):
         return content
 
 
+def states(server):
+    """Of the connections that the server has accepted."""
+    return [about.state for about in list(server._http._connections.values())]
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
 def test_a_client_that_sends_half_a_request_does_not_block_others(local):
     head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(ONE)}\r\n\r\n".encode()
     halves = [head[:10], head[:-2], head, head + ONE[:5]] * 8
@@ -44,7 +57,7 @@ def test_a_client_that_sends_half_a_request_does_not_block_others(local):
         began = time.monotonic()
         for _ in range(10):
             assert local.predict({"instances": [1]}, model="factor")[0] == 200
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # a blocked request would wait for 30 s
         connections[3].sendall(ONE[5:])  # late, not lost
         assert connections[3].recv(100).startswith(b"HTTP/1.1 200")
     finally:
@@ -124,10 +137,11 @@ def test_fifty_clients_that_send_a_byte_at_a_time_are_ended(factor_base, api_of,
     base, _ = factor_base
     with Server(models_from(base), port=0, request_seconds=1) as server:
         api = api_of(server.url)
+        # Before the first connection: the time of the last one cannot begin earlier.
+        answers, began = {}, time.monotonic()
         connections = [api.connect(start) for _ in range(50)]
         try:
-            answers, began = {}, time.monotonic()
-            while len(answers) < 50 and time.monotonic() < began + 15:
+            while len(answers) < 50 and time.monotonic() < began + 60:
                 for index, connection in enumerate(connections):
                     if index not in answers:
                         try:
@@ -160,24 +174,30 @@ def test_a_request_that_takes_too_long_is_answered_with_408(factor_base, api_of)
 
 def test_the_time_for_a_request_is_not_that_of_the_connection(factor_base, api_of):
     base, _ = factor_base
-    with Server(models_from(base), port=0, request_seconds=0.5) as server:
+    # A request must arrive within this time also on a busy machine.
+    with Server(models_from(base), port=0, request_seconds=2) as server:
         connection = http.client.HTTPConnection(api_of(server.url).address, timeout=30)
         try:
             for _ in range(3):
                 connection.request("POST", PREDICT, ONE)
                 response = connection.getresponse()
                 assert (response.status, json.load(response)) == (200, {"predictions": [1.0]})
-                time.sleep(0.4)
+                time.sleep(1.1)
         finally:
             connection.close()
 
 
-def test_a_slow_answer_is_not_a_slow_request(folder, api_of):
-    with Server(models_from(folder / "contract"), port=0, request_seconds=0.2) as server:
-        began = time.monotonic()
-        answer = api_of(server.url).predict({"instances": [300_000]}, "slow")
-        assert answer == (200, {"predictions": [300_000]})
-        assert time.monotonic() - began > 0.2
+def test_a_slow_answer_is_not_a_slow_request(folder, api_of, monkeypatch):
+    run = models.Servable.run
+
+    def slow(*arguments):
+        time.sleep(3)
+        return run(*arguments)
+
+    with Server(models_from(folder / "contract"), port=0, request_seconds=2) as server:
+        monkeypatch.setattr(models.Servable, "run", slow)
+        answer = api_of(server.url).predict({"instances": [1]}, "one")
+        assert answer == (200, {"predictions": [2.0]})
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1", HEAD[:-2]], ids=["idle", "line", "head"])
@@ -190,9 +210,9 @@ def test_idle_connections_do_not_turn_a_new_client_away(factor_base, api_of, sen
             for _ in range(3):
                 assert api.predict({"instances": [1]}, model="factor")[0] == 200
             # The oldest have made room, the newest are still there.
-            end = time.monotonic() + 20
-            while any(ended(connection) is None for connection in connections[:30]):
-                assert time.monotonic() < end
+            wait_until(
+                lambda: all(ended(connection) is not None for connection in connections[:30])
+            )
             assert ended(connections[-1]) is None
         finally:
             for connection in connections:
@@ -211,6 +231,8 @@ def test_a_kept_connection_in_use_outlives_idle_ones(factor_base, api_of):
                 used.getresponse().read()
                 before = used.sock
                 idle += [api.connect(b"") for _ in range(2)]
+                # Clients are accepted in their order: with this answer, the server knows both.
+                assert api.predict({"instances": [1]}, model="factor")[0] == 200
             used.request("POST", PREDICT, ONE)
             assert used.getresponse().status == 200
             assert used.sock is before  # never dropped
@@ -226,11 +248,11 @@ def test_when_all_connections_are_busy_a_new_client_is_told_to_come_again(folder
         head = b"POST /v1/models/contract:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n"
         busy = [api.connect(head + b"{") for _ in range(2)]
         try:
-            time.sleep(0.3)
+            wait_until(lambda: states(server) == ["reading"] * 2)
             with api.connect(b"") as refused:
                 assert refused.recv(1000).startswith(b"HTTP/1.1 503")
             busy[0].close()
-            time.sleep(0.3)
+            wait_until(lambda: states(server) == ["reading"])
             assert api.predict({"instances": [1]}, "one")[0] == 200
         finally:
             for connection in busy:

@@ -229,11 +229,12 @@ def test_export_and_serve_from_the_shell(detector, digits, tmp_path, capfd):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         text = ""
-        while "http://127.0.0.1:" not in text:
+        while "listening at http://127.0.0.1:" not in text:
             line = process.stderr.readline()
             assert line, text
             text += line
         assert "development" in text
+        time.sleep(0.5)  # by now it waits for signals
     finally:
         process.send_signal(2)
         assert process.wait(60) == 0

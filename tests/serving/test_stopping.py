@@ -14,6 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SLOW = ROOT / "savedmodels" / "digits_realnvp"  # takes TensorFlow many seconds to load
+AT_ONCE = 20  # seconds: less than the load, and enough for a busy machine
 
 
 class Process:
@@ -72,7 +73,7 @@ def test_a_signal_while_loading_ends_the_process_at_once(start, number, expected
     time.sleep(0.3)  # by now it is inside TensorFlow
     code, seconds = process.end(number)
     assert code == expected
-    assert seconds < 5
+    assert seconds < AT_ONCE
     assert "Traceback" not in process.text
     assert "loaded" not in process.text  # it had not finished loading
 
@@ -92,6 +93,6 @@ def test_a_signal_while_a_new_version_is_loaded_does_not_wait_for_it(start, fact
     process.wait_for("loading factor version 2 …")
     code, seconds = process.end(signal.SIGINT)
     assert code == 0
-    assert seconds < 5
+    assert seconds < AT_ONCE
     assert "Traceback" not in process.text
     assert "loaded factor version 2" not in process.text

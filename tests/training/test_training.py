@@ -5,6 +5,7 @@ import importlib.metadata
 import itertools
 import json
 import os
+import pathlib
 import platform
 import re
 import shutil
@@ -29,6 +30,7 @@ from tfbnood.training import run as training
 from tfbnood.training.run import train
 from tfbnood.training.stream import as_tf_data, batches, mutated
 
+HERE = pathlib.Path(__file__).parent
 STEPS, EVERY = 60, 10
 SETTINGS = {"model": "vae", "preset": "tiny", "batch_size": 16, "seed": 3}
 
@@ -61,12 +63,15 @@ def assert_same_state(run, other_run):
 
 
 class Process:
-    """`tfbnood train` in a process of its own that is ended as soon as it has written a checkpoint."""
+    """`tfbnood train` in a process of its own that is ended as soon as it has written a checkpoint.
 
-    def __init__(self, out):
+    All steps take a second: from then on it waits after each, for this process to notice on a busy machine.
+    """
+
+    def __init__(self, out, seconds=0.5):
         checkpoint = out / "checkpoint.keras"
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        command = [sys.executable, "-m", "tfbnood.cli", *arguments(out)]
+        command = [sys.executable, str(HERE / "slowed.py"), str(seconds), *arguments(out)]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -355,7 +360,7 @@ def test_a_second_training_in_the_folder_is_refused_and_the_first_is_not_hurt(
     digits, baseline, tmp_path, capsys
 ):
     out = tmp_path / "run"
-    first = Process(out)
+    first = Process(out, seconds=0.05)  # which goes to the end
     checkpoint = (out / "checkpoint.keras").stat()
     os.kill(first.process.pid, signal.SIGSTOP)  # so that it cannot be done in the meantime
     try:
@@ -364,7 +369,7 @@ def test_a_second_training_in_the_folder_is_refused_and_the_first_is_not_hurt(
         os.kill(first.process.pid, signal.SIGCONT)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"tfbnood: {out} is in use: another process works on this run; wait")
-    assert first.process.wait(timeout=120) == 0
+    assert first.process.wait(timeout=300) == 0
     first.process.communicate()
     assert (out / "checkpoint.keras").stat().st_mtime_ns > checkpoint.st_mtime_ns
     assert_same_state(out, baseline)

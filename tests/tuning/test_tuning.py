@@ -134,9 +134,30 @@ def test_calibrate_takes_the_best_model(real, data_dir, tmp_path, capsys):
     assert about["runs"][0]["result"]["val_bits_per_dim"] == real.found.best.value
 
 
+# A trial takes two seconds here; the second one waits in its steps, for the kill of a test on a busy machine.
+SLOWED = """
+import sys, time
+from tfbnood._core.quiet import quiet_tensorflow
+from tfbnood.cli import main
+with quiet_tensorflow():
+    from tfbnood.tuning import trials
+
+batches, begun = trials.batches, []
+
+def slowed(*args, first_step):
+    begun.extend(["trial"] * (first_step == 0))
+    for batch in batches(*args, first_step=first_step):
+        time.sleep(10 if len(begun) == 2 else 0)
+        yield batch
+
+trials.batches = slowed
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_a_killed_search_resumes_to_the_same_trials(real, data_dir, tmp_path, capsys):
     out = tmp_path / "search"
-    line = [sys.executable, "-m", "tfbnood.cli", *command(out, data_dir)]
+    line = [sys.executable, "-c", SLOWED, *command(out, data_dir)]
     # With nothing said of logs: TensorFlow's must not bury ours.
     environment = {key: value for key, value in os.environ.items() if "TF_CPP" not in key}
     with subprocess.Popen(

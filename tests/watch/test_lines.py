@@ -68,7 +68,7 @@ def test_a_reader_waits_for_lines_and_not_for_full_chunks(tmp_path):
         source = LineSource(stream, as_scores, session.tally)
         assert source.poll(0.05) == []
         os.write(write, b"101\n102\n")
-        assert [one.score for one in source.poll(5.0)] in ([101.0], [101.0, 102.0])
+        assert [one.score for one in source.poll(60.0)] in ([101.0], [101.0, 102.0])
         os.close(write)
         while not source.finished:
             source.poll(0.1)

@@ -40,7 +40,9 @@ def lock(path: str | os.PathLike, *, optional: bool = False) -> Iterator[None]:
         if sys.platform == "win32":
             os.close(descriptor)
         with contextlib.suppress(OSError):
-            path.unlink()
+            # If ours is gone, another holder's is in its place.
+            if sys.platform == "win32" or os.fstat(descriptor).st_nlink > 0:
+                path.unlink()
         if sys.platform != "win32":
             os.close(descriptor)
 

@@ -148,7 +148,8 @@ def _ask_server(detector: Any, images: "np.ndarray", out: pathlib.Path) -> None:
     version = detector.export(out / "served" / "demo", fpr=0.05)
     with Server(models_from(out / "served"), port=0) as server:
         answer = Client(server.url, "demo").score(images)
-    same = np.allclose(answer.p_value, detector.p_values(images), rtol=1e-4)
+    # Rounded otherwise, a score may change places with one of the 300 or more calibration scores.
+    same = np.allclose(answer.p_value, detector.p_values(images), atol=1.5 / 301)
     count = int(answer.is_ood.sum())
     print(
         f"   {version}: {count} of {len(images)} flagged by the server, p-values {'equal' if same else 'DIFFER'}"

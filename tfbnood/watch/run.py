@@ -214,7 +214,8 @@ class Watch:
 
     def _snapshot(self, session: Session, source: Source) -> Snapshot:
         proxy = source if isinstance(source, ProxySource) else None
-        return snapshot(session, source_up=not self._trouble, proxy=proxy)
+        writable = not self._failed
+        return snapshot(session, source_up=not self._trouble, writable=writable, proxy=proxy)
 
     def _pass_unwatched(self, source: ProxySource, error: TfbnoodError) -> None:
         """Passes answers on for a while without counting them, then tries a new session."""

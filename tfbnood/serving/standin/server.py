@@ -149,14 +149,14 @@ class Server:
         with handle_signals(lambda number, _: events.put(number)):
             # In a separate thread: no signal is handled inside TensorFlow, which takes many seconds.
             threading.Thread(target=load, name="tfbnood-loader", daemon=True).start()
-            event = events.get()
+            event = _wait_for(events)
             if isinstance(event, BaseException):
                 raise event
             if event is not None:
                 listener.server_close()
                 raise KeyboardInterrupt if event == signal.SIGINT else SystemExit(0)
             self._listen(listener)
-            events.get()
+            _wait_for(events)
         say("finishing the requests in flight")
         self._close(wait=False)
 
@@ -299,3 +299,10 @@ def _check_positive(**options: float) -> None:
     for name, value in options.items():
         if not value > 0:
             raise ServingError(f"{name} must be positive. Received: {value}")
+
+
+def _wait_for(events: queue.SimpleQueue[Any]) -> Any:
+    """The next event, also if it is a signal that arrives just before the wait and so does not interrupt it."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return events.get(timeout=0.2)
