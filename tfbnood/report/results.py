@@ -95,16 +95,20 @@ def write_score_report(
         converted: sentences about the files.
         progress: show bars on a terminal.
     """
-    assert detector.calibration is not None
+    calibration = detector.calibration
+    assert calibration is not None
     rows = most_suspicious(found.p_value, found.score, _EXPLAINED).tolist()
     where, why = _explain(detector, rows, read)
     batch = describe_batch(found, detector)
+    # Within clusters, the slider starts where an image of any cluster can be flagged.
+    alone = calibration.within is None
+    compared = len(calibration.null_of_images(len(found))) if alone else calibration.fewest
     page = score_page(
         names,
         read,
         found.score,
         found.p_value,
-        calibration_images=len(detector.calibration.null_of_images(len(found))),
+        calibration_images=compared,
         fpr=fpr,
         fdr=fdr,
         batch_p_value=None if batch is None else batch[0],
