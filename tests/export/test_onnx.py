@@ -85,13 +85,19 @@ def run(session, images, dtype=np.float32):
     return dict(zip(names, found, strict=True))
 
 
+def tolerance(detector):
+    """A score near 0 is a sum of larger terms; those of a deep network were off by 1.2e-4."""
+    return 5e-4 if isinstance(detector.model, tfbnood.networks.Network) else 1e-4
+
+
 def test_scores_p_values_and_alarms_are_the_detector_s(exported, digits):
     detector, session = exported
     for count in (1, 5, 64):
         images = np.concatenate([digits.test[:count], 255 - digits.test[:count]])[::2][:count]
         found, expected = run(session, images), detector.predict(images, fpr=FPR)
-        # A score is a sum of terms that may be larger than it: of a network's, near 0 it was off by 1.2e-4.
-        np.testing.assert_allclose(found["score"], expected.score, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(
+            found["score"], expected.score, rtol=1e-4, atol=tolerance(detector)
+        )
         # A p-value counts calibration scores: equal but for one that lies between the two roundings.
         ranks, expected_ranks = (np.rint(201 * one) for one in (found["p_value"], expected.p_value))
         assert np.abs(ranks - expected_ranks).max() <= 1
@@ -107,12 +113,12 @@ def test_scores_p_values_and_alarms_are_the_detector_s(exported, digits):
 
 
 def test_a_row_s_answer_does_not_depend_on_its_companions(exported, digits):
-    _, session = exported
+    detector, session = exported
     together = run(session, digits.test[:6])
     alone = run(session, digits.test[4:5])
     for name, values in together.items():
         # Rounded otherwise, a score may change places with one of the 200 calibration scores.
-        atol = 1.01 / 201 if name == "p_value" else 1e-3
+        atol = 1.01 / 201 if name == "p_value" else tolerance(detector)
         np.testing.assert_allclose(alone[name][0], values[4], rtol=1e-4, atol=atol)
 
 
