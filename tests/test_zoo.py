@@ -85,8 +85,8 @@ def test_a_changed_a_missing_and_a_new_file_are_found(copied):
 
 
 def test_a_version_may_be_missing_as_a_whole_but_not_in_part(copied):
-    (copied / "1" / "fingerprint.pb").unlink()
-    assert zoo.changed_files(copied) == ["1/fingerprint.pb"]
+    (copied / "1" / "variables" / "variables.index").unlink()
+    assert zoo.changed_files(copied) == ["1/variables/variables.index"]
     shutil.rmtree(copied / "1")
     assert zoo.changed_files(copied) == []
     shutil.rmtree(copied / "detector")

@@ -240,6 +240,7 @@ def test_no_python_operations_no_xla_and_no_assignments(version):
     assert not operations & {"PyFunc", "EagerPyFunc", "PyFuncStateless", "AssignVariableOp"}
     for function in functions:
         assert not function.attr["_XlaMustCompile"].b
+        assert not any("_output_shapes" in node.attr for node in function.node_def)  # for size
 
 
 def test_extras_say_what_it_is_and_their_hashes_fit(version, detector):

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfbnood._core.files import file_sha256, publish_version, staging_folder
 from tfbnood._core.images import as_images
@@ -100,6 +101,7 @@ def export(
     base = pathlib.Path(base)
     with staging_folder(base) as temporary:
         tf.saved_model.save(served, str(temporary), signatures=served.signatures())
+        _drop_shapes(temporary)
         about = {**about, **({"tolerate": list(tolerate)} if tolerate else {})}
         sizes = None if batch_score is None else list(batch_score.sizes)
         embedded = 0 if batch_score is None or bank is None else len(bank)
@@ -169,6 +171,18 @@ def describe_alarms(
         found["confidence"] = confidence
         found["certified_thresholds"] = thresholds(calibration, 1, levels).tolist()
     return found
+
+
+def _drop_shapes(folder: pathlib.Path) -> None:
+    """Removes the shapes of every operation's outputs, a tenth of a graph without its weights: loading infers them."""
+    path = folder / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for function in saved.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            node.attr.pop("_output_shapes", None)
+    path.write_bytes(saved.SerializeToString(deterministic=True))
+    # It has checksums of the file before; the description has those of all files.
+    (folder / "fingerprint.pb").unlink(missing_ok=True)
 
 
 def _write_extras(folder: pathlib.Path, name: str, about: dict[str, Any]) -> None:
