@@ -19,7 +19,7 @@ from tfbnood import saving
 from tfbnood._core.files import file_sha256
 from tfbnood.errors import DataError, SavedDetectorError, TfbnoodError
 
-SHIPPED = pathlib.Path(__file__).parents[1] / "savedmodels" / "digits_realnvp" / "detector"
+SAVED = pathlib.Path(__file__).parent / "saved"
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +119,17 @@ def test_detectors_of_format_1_still_load(saved, digits):
     assert len(load(saved).p_values(digits.test[:3])) == 3
 
 
-@pytest.mark.skipif(not SHIPPED.is_dir(), reason="the shipped detectors are not beside the package")
-def test_a_detector_that_version_0_1_0_saved_still_loads(digits):
-    assert json.loads((SHIPPED / "detector.json").read_text())["format"] == 1
-    assert load(SHIPPED).image_shape == (8, 8, 1)
+def test_a_detector_that_version_0_1_0_saved_scores_as_its_export_did(digits):
+    folder = SAVED / "version_0_1_0"  # the detector digits_realnvp that shipped with it
+    assert json.loads((folder / "detector.json").read_text())["format"] == 1
+    with np.load(folder / "arrays.npz") as arrays:
+        assert "statistic/6.weights_" in arrays  # pretext's kernels in one vector
+    detector = load(folder)
+    images = np.concatenate([digits.test[:20], 255 - digits.test[:10], digits.test[20:30, ::-1]])
+    # The answers to these images of the export that shipped with it.
+    answers = json.loads((SAVED / "version_0_1_0_answers.json").read_text())
+    np.testing.assert_allclose(detector.score(images), answers["score"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(detector.p_values(images), answers["p_value"], rtol=1e-4)
 
 
 # What hashes find.

@@ -1,7 +1,5 @@
 """The networks that learn what was done to an image: what they learn, and that scoring runs the same networks."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -22,8 +20,6 @@ from tfbnood.statistics.pretext.network import (
     train_network,
 )
 from tfbnood.statistics.pretext.statistic import Pretext
-
-SHIPPED = Path(__file__).resolve().parents[2] / "savedmodels" / "digits_realnvp"
 
 
 @pytest.fixture(scope="module")
@@ -218,17 +214,6 @@ def test_a_state_with_other_arrays_is_refused(digits):
         spoil(spoiled)
         with pytest.raises(StatisticError, match=r"must have bias_0_dense_ of shape \(2,\)"):
             pretext.set_state(None, spoiled)
-
-
-@pytest.mark.skipif(not SHIPPED.is_dir(), reason="the shipped detectors are not beside the package")
-def test_a_detector_that_version_0_1_0_saved_scores_as_its_export_does(digits):
-    with np.load(SHIPPED / "detector" / "arrays.npz") as arrays:
-        assert "statistic/6.weights_" in arrays
-    detector = Detector.load(SHIPPED / "detector")
-    images = np.concatenate([digits.test[:20], 255 - digits.test[:10], digits.test[20:30, ::-1]])
-    served = tf.saved_model.load(str(SHIPPED / "1")).signatures["uint8"](images=tf.constant(images))
-    np.testing.assert_allclose(detector.score(images), served["score"], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(detector.p_values(images), served["p_value"], rtol=1e-4)
 
 
 def test_is_saved_and_exported(digits, tmp_path):
