@@ -107,24 +107,24 @@ def _first_table(beyond: dict[str, Any]) -> list[list[str]]:
         by_network = {
             row["set"]: row["auroc"] for row in network["rows"] if row["statistic"] == "ensemble"
         }
-        for outliers in study["settings"]["outliers"]:
+        # Sets that the network was measured on, too.
+        for outliers in (one for one in study["settings"]["outliers"] if one in by_network):
             at = {
                 (row["contamination"], row["statistic"]): row["auroc"]["value"]
                 for stage in ("ensemble", "statistics")
                 for row in study[stage]["rows"]
                 if row["set"] == outliers
             }
-            best = max((one for one in BASELINES if (0.2, one) in at), key=lambda one: at[0.2, one])
-            table.append(
-                [
-                    f"{title}, {outliers}",
-                    f"**{at[0.2, 'ensemble']:.3f}**",
-                    f"{by_network[outliers]:.3f}",
-                    f"{at[0.2, best]:.3f} ({BASELINES[best]})",
-                    f"{at[1.0, 'bn_delta']:.3f}",
-                    f"{at[0.2, 'bn_delta']:.3f}",
-                ]
+            baseline = max(
+                (one for one in BASELINES if (0.2, one) in at), key=lambda one: at[0.2, one]
             )
+            alone = (at[0.2, "ensemble"], by_network[outliers], at[0.2, baseline])
+            ours, networks, baselines = (
+                f"**{one:.3f}**" if one == max(alone) else f"{one:.3f}" for one in alone
+            )
+            pools = [f"{at[share, 'bn_delta']:.3f}" for share in (1.0, 0.2)]
+            baselines += f" ({BASELINES[baseline]})"
+            table.append([f"{title}, {outliers}", ours, networks, baselines, *pools])
     return table
 
 
