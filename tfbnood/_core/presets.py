@@ -99,8 +99,8 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
             {
                 "paper-grey": Preset(GREY, PixelCNNConfig(filters=80, blocks=5)),
                 "paper-colour": Preset(COLOUR, PixelCNNConfig(filters=80, blocks=5)),
-                "cpu-grey": Preset(GREY, PixelCNNConfig(filters=24, blocks=1)),
-                # Narrow, and trained for an epoch or two: the paper's dropout of 0.5 would slow the start.
+                # Narrow, and trained for a few epochs: the paper's dropout of 0.5 would slow them down.
+                "cpu-grey": Preset(GREY, PixelCNNConfig(filters=24, blocks=1, dropout=0.1)),
                 "cpu-colour": Preset(COLOUR, PixelCNNConfig(filters=32, blocks=1, dropout=0.1)),
                 "tiny": Preset(
                     SMALL, PixelCNNConfig(filters=12, blocks=1, mixtures=5, dropout=0.2)
