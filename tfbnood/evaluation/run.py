@@ -95,21 +95,7 @@ def evaluate(
             reference = sample_images(reference, inliers.shape[1:], seed=seed, name="reference")
     model = as_model(model, inliers.shape[1:])
     chosen = _choose(detector, model, statistics)
-    source = "none needed, the statistics were already fitted"
-    if not all(map(_is_fitted, chosen)):
-        if reference is not None:
-            source = "the reference argument"
-        elif detector is not None and detector.reference is not None:
-            reference, source = detector.reference, "the detector's"
-        else:
-            reference, inliers = halves(inliers, seed)
-            source = "a random half of the inliers, left out of the test"
-        source += f" ({len(reference)} images)"
-    elif reference is not None:
-        raise DataError(
-            "reference must be left out if every statistic is already fitted: it would not be used. "
-            f"Received: fitted {', '.join(statistic.name for statistic in chosen)}"
-        )
+    reference, inliers, source = _choose_reference(detector, chosen, reference, inliers, seed)
     inliers = take(inliers, n, seed)
     sets = {name: take(images, n, seed) for name, images in sets.items()}
     # Drawn before anything is fitted or scored, to fail at once if there are too few images for a share.
@@ -176,6 +162,31 @@ def _choose(detector: Detector | None, model: Any, statistics: Any) -> list[Stat
     if not chosen:
         raise StatisticError("statistics must hold at least one. Received: none")
     return chosen
+
+
+def _choose_reference(
+    detector: Detector | None,
+    chosen: list[Statistic],
+    reference: np.ndarray | None,
+    inliers: np.ndarray,
+    seed: int,
+) -> tuple[Any, np.ndarray, str]:
+    """The images to fit the statistics to, the inliers that are left to test with, and where the former come from."""
+    if all(map(_is_fitted, chosen)):
+        if reference is not None:
+            raise DataError(
+                "reference must be left out if every statistic is already fitted: it would not be used. "
+                f"Received: fitted {', '.join(statistic.name for statistic in chosen)}"
+            )
+        return None, inliers, "none needed, the statistics were already fitted"
+    if reference is not None:
+        source = "the reference argument"
+    elif detector is not None and detector.reference is not None:
+        reference, source = detector.reference, "the detector's"
+    else:
+        reference, inliers = halves(inliers, seed)
+        source = "a random half of the inliers, left out of the test"
+    return reference, inliers, f"{source} ({len(reference)} images)"
 
 
 def _is_fitted(statistic: Statistic) -> bool:
