@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbnood._core.files import file_sha256, restore_folder
+from tfbnood._core.files import file_sha256, read_whole, restore_folder
 from tfbnood.errors import NotCalibratedError, SavedDetectorError
 
 __all__ = ["HeldOut", "read_held_out"]
@@ -89,6 +89,10 @@ def read_held_out(folder: pathlib.Path, name: str) -> HeldOut:
         (300, (8, 8, 1), 'pixel_pca')
     """
     restore_folder(folder)
+    return read_whole(folder, lambda: _read(folder, name))
+
+
+def _read(folder: pathlib.Path, name: str) -> HeldOut:
     try:
         about: dict[str, Any] = json.loads((folder / "detector.json").read_text("utf-8"))
         calibrated, digest = about["calibrated"], about["sha256"]["arrays.npz"]
