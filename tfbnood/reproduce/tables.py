@@ -101,8 +101,8 @@ def make_table2(studies: Studies) -> Section:
             (f"AUROC, {title_of(name)}, all statistics by share of outliers in the pool", ours)
         )
     text = (
-        "At 100 % inliers and outliers are scored in pools of their own, the paper's protocol; below, in one pool. "
-        "Δ (ours) mixes samples as the paper does; bn_delta(mixing=moments) is the cheaper twin.",
+        "At 100 %, inliers and outliers are scored in separate pools, as in the paper; below that, in one pool. Δ "
+        "(ours) mixes samples, as the paper does; bn_delta(moments) mixes moments, which is cheaper.",
         *_describe_waic(studies),
         paper.SLIPS[2],
     )
@@ -167,7 +167,7 @@ def _describe_waic(studies: Studies) -> Iterator[str]:
     }
     if steps:
         lengths = "; ".join(f"{name}: {count:,} steps" for name, count in steps.items())
-        yield f"WAIC is of models of its own, all of one length, with the unbiased variance. {lengths}."
+        yield f"WAIC uses separate models, all trained equally long, and the unbiased variance. {lengths}."
 
 
 def _with(studies: Studies, stage: str) -> Iterator[tuple[str, Any]]:
