@@ -12,6 +12,7 @@ from tfbnood import zoo
 from tfbnood._core import shipped
 from tfbnood.errors import TfbnoodError
 from tfbnood.metrics import auroc
+from tfbnood.statistics.pretext.statistic import Pretext
 
 NAMES = zoo.list_models()
 
@@ -113,3 +114,14 @@ def test_a_damaged_manifest_is_said_so(copied):
     (copied / "MANIFEST.json").write_text("{")
     with pytest.raises(TfbnoodError, match=r"MANIFEST.json must be JSON"):
         zoo.manifest("copy")
+
+
+def test_a_member_is_of_the_same_settings_and_images_or_none():
+    known = zoo.manifest("digits_realnvp")["training"]["train_sha256"]
+    member = zoo.fitted_member("pretext", Pretext().get_config(), known)
+    assert member is not None
+    images = tfbnood.data.load("digits").test[:50]
+    own = tfbnood.load("digits_realnvp").statistic.member("pretext")
+    np.testing.assert_array_equal(member.score(images), own.score(images))
+    assert zoo.fitted_member("pretext", Pretext(steps=50).get_config(), known) is None
+    assert zoo.fitted_member("pretext", Pretext().get_config(), "another") is None

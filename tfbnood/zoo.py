@@ -15,11 +15,14 @@ from tfbnood._core import shipped
 from tfbnood._core.files import file_sha256
 from tfbnood.detector import Detector
 from tfbnood.errors import SavedDetectorError
+from tfbnood.statistics.base import EvidenceStatistic
+from tfbnood.statistics.ensemble import Ensemble
 
 __all__ = [
     "base",
     "changed_files",
     "file_hashes",
+    "fitted_member",
     "list_models",
     "load",
     "manifest",
@@ -127,3 +130,18 @@ def trained_model(name: str, training: Mapping[str, Any]) -> Any:
     }  # Earlier manifests do not state it.
     same = all(made.get(key, 0) == value for key, value in training.items())
     return load(name).model if same else None
+
+
+def fitted_member(
+    statistic: str, config: Mapping[str, Any], train_sha256: str
+) -> EvidenceStatistic | None:
+    """A member of a shipped detector's `ensemble`, if it has this configuration and was fitted to these images."""
+    for name in list_models():
+        if manifest(name)["training"]["train_sha256"] != train_sha256:
+            continue
+        ensemble = load(name).statistic
+        assert isinstance(ensemble, Ensemble)
+        member = ensemble.member(statistic)
+        if member.get_config() == config:
+            return member
+    return None

@@ -17,7 +17,7 @@ from tfbnood.statistics.base import Statistic
 from tfbnood.statistics.ensemble import Ensemble
 from tfbnood.statistics.pretext.statistic import Pretext
 from tfbnood.training.run import train
-from tfbnood.zoo import trained_model
+from tfbnood.zoo import fitted_member, trained_model
 
 __all__ = ["load_or_fit", "load_or_train", "prepare_ensemble"]
 
@@ -81,6 +81,14 @@ def load_or_fit(statistic: Kind, images: np.ndarray, folder: str | pathlib.Path)
 def prepare_ensemble(
     train_images: np.ndarray, folder: str | pathlib.Path, pretext: Pretext | None = None
 ) -> Ensemble:
-    """An unfitted ensemble with a fitted `pretext`, which is loaded or trained once for all models of these images."""
-    known, _ = shuffled_halves(train_images)
-    return Ensemble().take(load_or_fit(pretext or Pretext(), known, folder))
+    """An unfitted ensemble with a fitted `pretext`, the same for all models of these images.
+
+    Its networks take minutes to train: it is taken from a shipped detector of the same images, else loaded from the
+    folder or trained.
+    """
+    pretext = pretext or Pretext()
+    shipped = fitted_member(pretext.name, pretext.get_config(), array_sha256(train_images))
+    if shipped is None:
+        known, _ = shuffled_halves(train_images)
+        shipped = load_or_fit(pretext, known, folder)
+    return Ensemble().take(shipped)

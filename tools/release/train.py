@@ -22,12 +22,11 @@ from tfbnood.data.pools import outlier_set
 from tfbnood.detector import Detector
 from tfbnood.errors import TfbnoodError
 from tfbnood.evaluation.run import evaluate
-from tfbnood.reproduce.reuse import prepare_ensemble
+from tfbnood.reproduce import reuse
 from tfbnood.reproduce.run import read_studies, reproduce
 from tfbnood.reproduce.studies import CONTAMINATIONS, SCALES
 from tfbnood.statistics.registry import get
-from tfbnood.training.run import train
-from tfbnood.zoo import file_hashes, manifest, trained_model
+from tfbnood.zoo import file_hashes, manifest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_BYTES = 12_000_000
@@ -66,7 +65,7 @@ def make(name: str, arguments: argparse.Namespace) -> None:
         settings = {key: getattr(study, key) for key in keys}
     dataset = load(settings["data"], data_dir=arguments.data_dir)
     model, training = load_or_train(name, settings, dataset, arguments.runs)
-    statistic = prepare_ensemble(dataset.train, arguments.runs)
+    statistic = reuse.prepare_ensemble(dataset.train, arguments.runs)
     detector = Detector(model, statistic, reference=dataset.train, progress=True)
     detector.about = {"runs": [training]}
     detector.calibrate(dataset.calibration, progress=True)
@@ -108,13 +107,12 @@ def load_or_train(
 ) -> tuple[Any, dict[str, Any]]:
     """The model and its manifest's description of the training.
 
-    It comes from the folder of runs, where it is trained to the end if needed; without such a folder, it is the shipped
-    one.
+    It is the one in the folder of runs, else the shipped one, if either was trained in this way, else a new one.
     """
-    if not (runs / name).is_dir() and (model := trained_model(name, {**settings, "seed": 0})):
-        return model, manifest(name)["training"]
     options = {key: value for key, value in settings.items() if key != "data"}
-    model = train(dataset, out=runs / name, **options)
+    model = reuse.load_or_train(dataset, runs / name, **options)
+    if not (runs / name / "model.keras").is_file():
+        return model, manifest(name)["training"]
     run = json.loads((runs / name / "run.json").read_text())
     keys = {**settings, "seed": 0, "batch_size": 0, "learning_rate": 0, "jit": 0, "precision": 0}
     record = {key: run[key] for key in keys}
