@@ -43,7 +43,11 @@ def measure_shares(context: StudyContext) -> Shares:
     # Rows are shares, of which the first is 0.
     values = {
         name: np.stack(
-            [conditional(images, ratio=share, draws=DRAWS, progress=True) for share in SHARES]
+            # Evaluation mode, the share 0, is the same in every draw.
+            [
+                conditional(images, ratio=share, draws=DRAWS if share else 1, progress=True)
+                for share in SHARES
+            ]
         )
         for name, images in context.sample_sets().items()
     }
