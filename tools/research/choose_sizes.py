@@ -4,7 +4,9 @@
         --steps 3000 --runs RUNS --out FILE [--size filters=48]
 
 Without --size it is the preset itself. A training stops after --minutes of CPU time and can be resumed by `tfbnood
-train` with the same settings, if the size is a preset's. A result file that is there already keeps its other lines.
+train` with the same settings, if the size is a preset's. With --minutes 0 nothing is trained: the checkpoint that is
+there is measured, and its minutes are those of its `run.json`, which are CPU time if it had one core of its own. A
+result file that is there already keeps its other lines.
 """
 
 import argparse
@@ -34,7 +36,9 @@ def main() -> None:
     parser.add_argument("--preset", required=True)
     parser.add_argument("--steps", type=int, required=True, help="of the whole training")
     parser.add_argument("--size", nargs="*", default=[], metavar="KEY=N", help="other sizes")
-    parser.add_argument("--minutes", type=float, default=20, help="of CPU time (default: 20)")
+    parser.add_argument(
+        "--minutes", type=float, default=20, help="of CPU time (default: 20); 0 trains nothing"
+    )
     parser.add_argument("--n", type=int, default=1000, help="held-out images (default: 1000)")
     parser.add_argument("--runs", type=pathlib.Path, required=True, help="folder of trainings")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="result file, JSON")
@@ -45,10 +49,13 @@ def main() -> None:
     name = "_".join((arguments.data, arguments.model, *arguments.size))
     run = arguments.runs / name
     settings = {"model": arguments.model, "preset": preset, "steps": arguments.steps}
-    began = time.process_time()
-    with stop_after(60 * arguments.minutes):
-        tfbnood.training.train(dataset, out=run, precision=PRECISION, **settings)
-    seconds = time.process_time() - began
+    if arguments.minutes:
+        began = time.process_time()
+        with stop_after(60 * arguments.minutes):
+            tfbnood.training.train(dataset, out=run, precision=PRECISION, **settings)
+        seconds = time.process_time() - began
+    else:
+        seconds = json.loads((run / "run.json").read_text())["seconds"]
     model = load_model(run / "checkpoint.keras")
     steps = int(model.optimizer.iterations.numpy())
     scoring = model.in_precision("float32")  # as trained models do
