@@ -136,7 +136,7 @@ def test_a_wheel_has_every_module_and_every_shipped_detector(wheel):
     modules = {str(path.relative_to(tree)) for path in (tree / "tfbnood").rglob("*.py")}
     shipped = {
         f"tfbnood/{path.relative_to(tree)}"
-        for pattern in ("*/MANIFEST.json", "*/detector/*")
+        for pattern in ("*/MANIFEST.json", "*/README.md", "*/detector/*")
         for path in (tree / "savedmodels").glob(pattern)
     }
     assert len(shipped) == 4 * len(tfbnood.list_models())
