@@ -63,7 +63,7 @@ def texts() -> dict[pathlib.Path, str]:
                 "**AUROC of the same detectors**, and in brackets the share found at 5 %:",
                 *(as_markdown(table) for table in _tolerate_costs()),
                 "**Where**: 10×10 pieces of other images pasted into 200 images (`tools/research/where.py`; seconds "
-                "per image on two busy cores):",
+                "per image on two busy cores; detectors as shipped until 0.2.0):",
                 as_markdown(_where_table()),
             ]
         ),

@@ -55,7 +55,7 @@ _TABLES: Mapping[str, Callable[[tables.Studies], Section]] = MappingProxyType(
 )
 _DIFFERENCES = {
     "tiny": "Models of minutes on scikit-learn's 8×8 digits: to see that everything runs, not to compare.",
-    "cpu": "Ours are small models, trained for up to three and a half hours on one core; the paper's are of full size. "
+    "cpu": "Ours are small models, trained for up to two hours on one core; the paper's are of full size. "
     "Tiny ImageNet stands for 32×32 ImageNet. WAIC uses separate models, trained for fewer steps. CIFAR-10 may be a "
     "part of it, as the table of trainings says. The paper does not say how it rotates: `rotation` takes nearest "
     "neighbours, the default of Pillow and torchvision, and is compared with it; `rotation-bilinear` has the same "
