@@ -81,6 +81,7 @@ inliers and outliers are scored in separate pools, the paper's protocol; a strea
 
 ```python
 import tfbnood
+
 detector = tfbnood.load("{name}")
 result = detector.predict(images, fpr=0.01)  # uint8 [n, {height}, {width}, {channels}]; .score, .p_value, .is_ood
 ```
