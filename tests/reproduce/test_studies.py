@@ -21,14 +21,14 @@ def test_the_papers_numbers_fit_its_studies():
 
 def test_a_stage_depends_on_its_training_and_waic_on_trainings_of_its_own():
     study = next(one for one in SCALES["cpu"] if one.name == "fashion_mnist_realnvp")
-    assert (study.steps, study.waic_steps) == (15_000, 500)
+    assert (study.steps, study.waic_steps) == (15_000, 2000)
     longer = dataclasses.replace(study, steps=20_000)
     for stage in ("training", *study.stages):
         same = longer.settings_of(stage) == study.settings_of(stage)
         assert same == (stage == "waic")
     assert study.settings_of("waic")["waic_models"] == 5
     assert study.settings_of("waic", 2) != study.settings_of("waic")
-    assert all(one.waic_steps == 200 for one in SCALES["cpu"] if one.model == "pixelcnn")
+    assert all(one.waic_steps == 800 for one in SCALES["cpu"] if one.model == "pixelcnn")
     json.dumps([one.settings_of(stage) for one in SCALES["cpu"] for stage in one.stages])
 
 

@@ -70,7 +70,7 @@ class Study:
     n: int | None = None
     background: int = 0
     generator: Generator | None = None
-    waic_steps: int = 500
+    waic_steps: int = 2000
     precision: str = "float32"
 
     @property
@@ -166,7 +166,7 @@ SCALES: dict[str, tuple[Study, ...]] = {
             _FOOLED_GREY,
             n=500,
             generator=Generator("mnist", 300, (1.17,), 1.17, 64),
-            waic_steps=200,
+            waic_steps=800,
             precision=_FAST,
         ),
         Study(
@@ -187,7 +187,7 @@ SCALES: dict[str, tuple[Study, ...]] = {
             3000,
             (*_PAPER, "speed"),
             n=500,
-            waic_steps=200,
+            waic_steps=800,
             precision=_FAST,
         ),
     ),
