@@ -1,6 +1,6 @@
 """False alarms of a saved detector on in-distribution test images: fresh ones, and batches of one class only.
 
-    .venv/bin/python tools/release/false_alarms.py DETECTOR --data fashion_mnist --out results/NAME.json
+    .venv/bin/python tools/release/false_alarms.py fashion_mnist_realnvp --data fashion_mnist --out results/NAME.json
 
 Class-skewed batches are in-distribution image by image, but a batch statistic takes them for a shift. The rates are
 printed whatever they are.
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+import tfbnood
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood.data import load
@@ -20,7 +21,7 @@ from tfbnood.detector import Detector
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("detector", help="folder of a detector")
+    parser.add_argument("detector", help="shipped name, or a detector's folder")
     parser.add_argument("--data", required=True, help="data set with labels")
     parser.add_argument("--fpr", type=float, default=0.05, help="nominal rate (default: 0.05)")
     parser.add_argument("--fresh", type=int, default=2000, help="fresh images (default: 2000)")
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--out", help="result file, JSON")
     arguments = parser.parse_args()
 
-    detector = Detector.load(arguments.detector)
+    detector = tfbnood.load(arguments.detector)
     dataset = load(arguments.data)
     order = np.random.RandomState(0).permutation(len(dataset.test))
     images, labels = dataset.test[order], dataset.test_labels[order]
@@ -45,7 +46,8 @@ def main() -> None:
         for index in range(arguments.skewed)
     ]
     result = {
-        "detector": detector.statistic.name,
+        "detector": arguments.detector,
+        "statistic": detector.statistic.name,
         "config": detector.statistic.get_config(),
         "data": arguments.data,
         "nominal_rate": arguments.fpr,
