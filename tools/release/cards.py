@@ -70,7 +70,7 @@ To reproduce it: `{manifest["command"]}`.
 AUROC by share of outliers in the pool, with 95 % intervals where the results have them; 0.5 is chance. At 100 %
 inliers and outliers are scored in separate pools, the paper's protocol; a stream is more like 5 %.
 `{manifest["statistic"]}` is what `score` and `predict` use. `bn_delta` is the paper's Δ with mixed moments.
-
+{_rotations(manifest)}
 {as_markdown(figures)}
 
 ## Limits
@@ -108,7 +108,7 @@ def _facts(manifest: dict[str, Any], base: pathlib.Path) -> dict[str, str]:
         "model": f"{training['model']}, preset `{training['preset']}`",
         "training": f"{training['steps']:,} steps of {training['batch_size']} images, learning rate "
         f"{training['learning_rate']:g}, seed {training['seed']}, {precision}; {training['minutes']:g} minutes on "
-        f"{machine['cores']} cores ({machine['processor']})",
+        f"a machine with {machine['cores']} cores ({machine['processor']})",
         "bits per dimension": f"{bits['bits_per_dim_evaluation_mode']:.3f} in evaluation mode, "
         f"{bits['bits_per_dim_training_mode']:.3f} in training mode; {bits['images']:,} images of the split "
         f"`{bits['split']}`, scored in float32",
@@ -116,6 +116,15 @@ def _facts(manifest: dict[str, Any], base: pathlib.Path) -> dict[str, str]:
         "size": f"{megabytes:.1f} MB" + (" with the export" if (base / "1").is_dir() else ""),
         "versions": ", ".join(f"{key} {value}" for key, value in made_with.items()),
     }
+
+
+def _rotations(manifest: dict[str, Any]) -> str:
+    if "rotation-bilinear" not in manifest["auroc"][manifest["statistic"]]:
+        return ""
+    return (
+        "`rotation` takes nearest neighbours, as the paper most likely does; `rotation-bilinear` has the same "
+        "angles.\n"
+    )
 
 
 def _figures(manifest: dict[str, Any], results: pathlib.Path) -> list[list[str]]:
