@@ -107,7 +107,7 @@ np.testing.assert_allclose(again, expected)
 
 def test_the_model_trains_by_the_command_given_and_is_a_detectors_model(extended):
     command = re.search(r"`tfbnood (train [^`]* --model halves [^`]*)`", TEXT)[1].split()
-    run(extended, "-m", "tfbnood.cli", *command)
+    run(extended, "-m", "tfbnood", *command)
     run(extended, "-c", MODEL)
 
 

@@ -77,7 +77,7 @@ def test_shell_lines_go_from_a_training_to_a_served_answer(
 
     export, serve, curl, score = smaller("serve")
     assert cli.main(export[1:]) == 0
-    command = [sys.executable, "-m", "tfbnood.cli", *serve[1:], "--stand-in", "--port", port]
+    command = [sys.executable, "-m", "tfbnood", *serve[1:], "--stand-in", "--port", port]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
             wait_for(f"http://127.0.0.1:{port}/v1/models/fm", server)

@@ -68,8 +68,8 @@ def test_help_does_not_load_tensorflow(arguments):
 
 @pytest.mark.parametrize(
     "command",
-    [[str(SCRIPT)], [sys.executable, "-m", "tfbnood.cli"]],
-    ids=["tfbnood", "python -m tfbnood.cli"],
+    [[str(SCRIPT)], [sys.executable, "-m", "tfbnood"]],
+    ids=["tfbnood", "python -m tfbnood"],
 )
 def test_help_works_as_a_command_and_as_a_module(command):
     run = subprocess.run([*command, "--help"], capture_output=True, text=True, cwd=ROOT)

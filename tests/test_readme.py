@@ -59,7 +59,7 @@ def test_the_shell_goes_from_a_folder_to_a_page_and_a_served_answer(
     port = str(free_port())
     export, serve, curl = served.replace("8501", port).splitlines()
     assert cli.main(typed_lines(export)[0][1:]) == 0
-    command = [sys.executable, "-m", "tfbnood.cli", *typed_lines(serve)[0][1:]]
+    command = [sys.executable, "-m", "tfbnood", *typed_lines(serve)[0][1:]]
     # The stand-in in any case: the machine may have Docker, but not the image.
     with subprocess.Popen(
         [*command, "--stand-in", "--port", port], stderr=subprocess.DEVNULL

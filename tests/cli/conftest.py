@@ -20,7 +20,7 @@ def folder(tmp_path_factory, digits):
     train(digits, model="vae", preset="tiny", steps=1, out=folder / "run", progress=False)
     line = ["calibrate", str(folder / "run"), "--statistic", "pixel_pca", "--images", "200"]
     # In a process of its own, which has imported nothing yet.
-    line = [sys.executable, "-m", "tfbnood.cli", *line, "--out", str(folder / "detector")]
+    line = [sys.executable, "-m", "tfbnood", *line, "--out", str(folder / "detector")]
     subprocess.run(line, check=True)
     images = np.concatenate([digits.test[:30], np.full((2, 8, 8, 1), 255, np.uint8)])
     (folder / "images" / "white").mkdir(parents=True)

@@ -32,7 +32,7 @@ def fitted(photos):
     )
     line = ["fit", str(photos / "known"), "--out", str(photos / "detector"), "--size", "32"]
     # In a process of its own, which has imported nothing yet.
-    line = [sys.executable, "-m", "tfbnood.cli", *line]
+    line = [sys.executable, "-m", "tfbnood", *line]
     done = subprocess.run(line, check=True, capture_output=True, text=True)
     return photos, done.stdout
 

@@ -48,7 +48,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch):
 
 
 def test_a_refusal_is_the_exit_code_of_the_process():
-    line = [sys.executable, "-m", "tfbnood.cli", "score", "nowhere", "nowhere.npz", "--fpr", "5"]
+    line = [sys.executable, "-m", "tfbnood", "score", "nowhere", "nowhere.npz", "--fpr", "5"]
     refused = subprocess.run(line, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("tfbnood: --fpr must lie in (0, 1)")

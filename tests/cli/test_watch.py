@@ -144,7 +144,7 @@ def test_a_served_model_is_watched_without_changing_a_byte(served, digits, tmp_p
     words = ["watch", str(base), "--url", url, "--port", "0", "--out", str(out)]
     with (tmp_path / "imports").open("w") as imports:
         process = subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-m", "tfbnood.cli", *words],
+            [sys.executable, "-X", "importtime", "-m", "tfbnood", *words],
             stdout=subprocess.PIPE,
             stderr=imports,
             text=True,
@@ -241,7 +241,7 @@ def test_a_detector_within_clusters_is_watched_within_them(run, served, folder, 
     # The same by a server: its answers name the cluster.
     words = ["watch", str(within), "--url", f"{server.url}/v1/models/within", "--port", "0"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tfbnood.cli", *words, "--out", str(tmp_path / "answers")],
+        [sys.executable, "-m", "tfbnood", *words, "--out", str(tmp_path / "answers")],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -219,7 +219,7 @@ def test_export_and_serve_from_the_shell(detector, digits, tmp_path, capfd):
     command = [
         sys.executable,
         "-m",
-        "tfbnood.cli",
+        "tfbnood",
         "serve",
         str(out.parent),
         "--stand-in",

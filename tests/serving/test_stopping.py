@@ -21,7 +21,7 @@ class Process:
     """`tfbnood serve --stand-in` and the lines that it says."""
 
     def __init__(self, path):
-        command = [sys.executable, "-m", "tfbnood.cli", "serve", str(path), "--stand-in"]
+        command = [sys.executable, "-m", "tfbnood", "serve", str(path), "--stand-in"]
         self.process = subprocess.Popen(
             [*command, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )

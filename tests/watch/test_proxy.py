@@ -443,7 +443,7 @@ def test_kills_between_clients_and_server_count_no_image_twice(tmp_path, upstrea
     out, port = tmp_path / "out", free_port()
     url = f"http://127.0.0.1:{upstream.port}/v1/models/fm"
     words = ["watch", "detector", "--url", url, "--port", str(port), "--out", str(out)]
-    command = [sys.executable, "-m", "tfbnood.cli", *words]
+    command = [sys.executable, "-m", "tfbnood", *words]
     waiting = list(range(1, 121))
     lock, done = threading.Lock(), []
 

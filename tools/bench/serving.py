@@ -110,7 +110,7 @@ class _Server:
         command = [
             sys.executable,
             "-m",
-            "tfbnood.cli",
+            "tfbnood",
             "serve",
             str(base),
             "--stand-in",

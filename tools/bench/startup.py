@@ -27,7 +27,7 @@ TORCH = (
 )
 ROWS = {
     "Python alone": ("-c", "pass"),
-    "`tfbnood --help`": ("-m", "tfbnood.cli", "--help"),
+    "`tfbnood --help`": ("-m", "tfbnood", "--help"),
     "`import tfbnood`": ("-c", "import tfbnood"),
     "`import torch`": ("-c", "import torch"),
     "`import tensorflow`": ("-c", "import tensorflow"),
