@@ -67,6 +67,7 @@ def texts() -> dict[pathlib.Path, str]:
                 as_markdown(_where_table()),
             ]
         ),
+        ROOT / "docs" / "train.md": as_markdown(_trainings_table()),
         ROOT / "docs" / "reliability.md": "\n\n".join(
             [
                 "**False alarms** among in-distribution test images, and the expected range:",
@@ -125,6 +126,20 @@ def _first_table(beyond: dict[str, Any]) -> list[list[str]]:
             pools = [f"{at[share, 'bn_delta']:.3f}" for share in (1.0, 0.2)]
             baselines += f" ({BASELINES[baseline]})"
             table.append([f"{title}, {outliers}", ours, networks, baselines, *pools])
+    return table
+
+
+def _trainings_table() -> list[list[str]]:
+    """How long the shipped models were trained, and how far they came."""
+    table = [["model on", "preset", "steps", "minutes of one core", "bits per dimension"]]
+    for path in sorted((ROOT / "savedmodels").glob("*/MANIFEST.json")):
+        training = json.loads(path.read_text())["training"]
+        # The tiny one of the demo was trained on both cores.
+        if training.get("precision") == "mixed_bfloat16":
+            bits = training["bits_per_dim"]["bits_per_dim_evaluation_mode"]
+            cells = [f"`{training['preset']}`", f"{training['steps']:,}"]
+            cells += [f"{training['minutes']:.0f}", f"{bits:.2f}"]
+            table.append([title_of(path.parent.name), *cells])
     return table
 
 

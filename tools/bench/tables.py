@@ -1,8 +1,8 @@
-"""Writes the tables of docs/benchmarks.md from the files under results/.
+"""Writes the tables of docs/benchmarks.md and docs/calibration.md from the files under results/.
 
     .venv/bin/python tools/bench/tables.py
 
-A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; a test compares page and files.
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; a test compares pages and files.
 """
 
 import json
@@ -13,9 +13,10 @@ from typing import Any
 
 from tfbnood._core.files import atomic_path
 from tfbnood._core.tables import Table, as_markdown
+from tfbnood.reproduce.tables import title_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "calibration.md")
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 
 
@@ -137,6 +138,19 @@ def training(found: dict[str, Any]) -> Table:
     return table
 
 
+def precision(found: dict[str, Any]) -> Table:
+    """Held-out bits after the same steps in both number formats."""
+    head = ["model on", "steps", "float32", "bfloat16", "difference", "CPU time to float32's"]
+    table = [head]
+    for line in found["lines"].values():
+        exact, fast = (line["bits_per_dim"][one] for one in ("float32", "mixed_bfloat16"))
+        seconds = line["cpu_seconds"]
+        cells = [f"{line['steps']:,}", f"{exact:.3f}", f"{fast:.3f}", f"{line['difference']:+.4f}"]
+        cells.append(f"{seconds['mixed_bfloat16'] / seconds['float32']:.2f}×")
+        table.append([title_of(f"{line['data']}_{line['model']}"), *cells])
+    return table
+
+
 def startup(found: dict[str, Any]) -> Table:
     base = found["rows"]["`import tensorflow`"]["cpu_seconds"]
     return [
@@ -213,6 +227,76 @@ def streams(found: dict[str, Any]) -> Table:
     ]
 
 
+def certified(found: dict[str, Any]) -> Table:
+    """True rates of plain and certified thresholds, and how often they are above the promised one."""
+    table = [
+        [
+            "calibration images, rate",
+            "plain: mean rate",
+            "broken",
+            "certified: mean rate",
+            "broken",
+        ]
+    ]
+    detectors = list(found["detectors"].values())
+    for case in (key for key in detectors[0] if key.startswith("fpr")):
+        rate, images, *clusters = case.removeprefix("fpr ").split(", ")
+        title = f"{int(images.removesuffix(' images')):,}, {float(rate):.0%}"
+        cells = [title + "".join(f", in each of {one}" for one in clusters)]
+        for kind in ("plain, all", "certified, all"):
+            of_kind = [one[case][kind] for one in detectors]
+            cells.append(_range([one["mean_rate"] for one in of_kind]))
+            cells.append(_range([one["broken"]["share"] for one in of_kind]))
+        table.append(cells)
+    return table
+
+
+def class_alarms(found: dict[str, Any]) -> Table:
+    """Alarms on single images by class, with and without clusters."""
+    table = [["detector", "clusters", "alarms", "by class", "outliers found at 5%"]]
+    for name, of in found["detectors"].items():
+        for clusters, row in of["images"].items():
+            by_class = _range([row["lowest_class"], row["highest_class"]])
+            outliers = _shares(row["found"])
+            share = f"{row['test']['share']:.1%}"
+            table.append([_detector(name), _clusters(clusters), share, by_class, outliers])
+    return table
+
+
+def class_batches(found: dict[str, Any]) -> Table:
+    """Batches that higher criticism flags, by kind of batch, with and without clusters."""
+    usual = ("clean", "one class")
+    table = [["detector", "clusters", *usual, "a quarter of outliers"]]
+    for name, of in found["detectors"].items():
+        for clusters in of["images"]:
+            flagged = {
+                kind: tests[f"higher_criticism, {clusters}"]
+                for kind, tests in of["batches"].items()
+            }
+            cells = [f"{flagged.pop(kind)['share']:.2f}" for kind in usual]
+            table.append([_detector(name), _clusters(clusters), *cells, _shares(flagged)])
+    return table
+
+
+def _detector(name: str) -> str:
+    study, _, basis = name.rpartition("_")
+    data = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}[study]
+    bases = {"vae": "VAE", "realnvp": "RealNVP", "efficientnet-lite0": "EfficientNet-Lite0"}
+    return f"{data}, {bases[basis]}"
+
+
+def _clusters(count: str) -> str:
+    return "none" if count == "1" else count
+
+
+def _shares(by_set: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {of['share']:.2f}" for name, of in by_set.items())
+
+
+def _range(shares: list[float]) -> str:
+    return f"{100 * min(shares):.1f}–{max(shares):.1%}"
+
+
 # By name of the table: the result file, and what makes it.
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], Table]]] = {
     "growth_scores": ("bench_growth.json", growth_scores),
@@ -221,11 +305,15 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], Table]]] = {
     "scoring": ("bench_scoring.json", scoring),
     "one_pass": ("bench_one_pass.json", one_pass),
     "training": ("bench_training.json", training),
+    "precision": ("bench_precision.json", precision),
     "startup": ("bench_startup.json", startup),
     "serving": ("bench_serving.json", serving),
     "beam": ("beam.json", beam),
     "onnx": ("onnx.json", onnx),
     "streams": ("streams.json", streams),
+    "certified": ("certified.json", certified),
+    "class_alarms": ("class_mix.json", class_alarms),
+    "class_batches": ("class_mix.json", class_batches),
 }
 
 
@@ -255,9 +343,10 @@ def _times(ratio: float) -> str:
 
 
 def main() -> None:
-    text = renewed(PAGE.read_text("utf-8"))
-    with atomic_path(PAGE) as temporary:
-        temporary.write_text(text, "utf-8")
+    for page in PAGES:
+        text = renewed(page.read_text("utf-8"))
+        with atomic_path(page) as temporary:
+            temporary.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
