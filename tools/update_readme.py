@@ -11,7 +11,7 @@ from typing import Any
 
 from tfbnood._core.files import atomic_path
 from tfbnood._core.tables import as_markdown
-from tfbnood.reproduce import near
+from tfbnood.reproduce import near, paper
 from tfbnood.reproduce.beyond import (
     make_batches_table,
     make_deltas_table,
@@ -67,6 +67,7 @@ def texts() -> dict[pathlib.Path, str]:
                 as_markdown(_where_table()),
             ]
         ),
+        ROOT / "docs" / "method.md": "\n\n".join([*_rotations_tables(), *_waic_tables()]),
         ROOT / "docs" / "train.md": as_markdown(_trainings_table()),
         ROOT / "docs" / "reliability.md": "\n\n".join(
             [
@@ -127,6 +128,63 @@ def _first_table(beyond: dict[str, Any]) -> list[list[str]]:
             baselines += f" ({BASELINES[baseline]})"
             table.append([f"{title}, {outliers}", ours, networks, baselines, *pools])
     return table
+
+
+def _rotations_tables() -> list[str]:
+    found = _research("rotations_cifar10_pixelcnn")
+    table = [["moving moments", "set", "evaluation mode", "mixed batches", "difference"]]
+    draws = found["result"]["moving"]["nearest"]["auroc_delta"]
+    table[0] += [f"{count} draw" + "s" * (count != "1") for count in draws]
+    for moments, sets in found["result"].items():
+        for name, row in sets.items():
+            still, mixed = row["bits_evaluation"], row["bits_mixed"]
+            cells = [f"{value:.2f}" for value in (still, mixed, mixed - still)]
+            cells += [f"{value:.2f}" for value in row.get("auroc_delta", {}).values()]
+            cells += [""] * (len(table[0]) - 2 - len(cells))
+            title = "test images" if name == "inliers" else f"rotated, {name}"
+            table.append([{"moving": "of the training"}.get(moments, moments), title, *cells])
+    return [
+        "**PixelCNN++ on CIFAR-10 and rotations**, bits per dimension and AUROC of Δ by number of draws "
+        f"(`tools/research/rotations.py`, {found['images_per_set']} images of each set, r = {found['ratio']}):",
+        as_markdown(table),
+        "**Moments of the batch in one layer alone**, the same model: what they add to the bits, and AUROC of this "
+        "difference. Layers that add .05 to those of test images or more, the best one, and all together:",
+        as_markdown(_layers_table(found["alone"])),
+    ]
+
+
+def _layers_table(lines: list[dict[str, Any]]) -> list[list[str]]:
+    *layers, together = lines
+    best = max(layers, key=lambda line: line["auroc_delta"]["nearest"])
+    table = [["layer by order of calls", "size", "test images", "rotated, nearest", "AUROC"]]
+    for place, line in (*enumerate(layers, 1), ("all", together)):
+        added = line["bits_added"]
+        if added["inliers"] >= 0.05 or line in (best, together):
+            _, _, size = line["layer"].rpartition(", ")
+            names = ["all", ""] if line is together else [f"{place} of {len(layers)}", size]
+            cells = [f"{added[name]:+.3f}" for name in ("inliers", "nearest")]
+            table.append([*names, *cells, f"{line['auroc_delta']['nearest']:.3f}"])
+    return table
+
+
+def _waic_tables() -> list[str]:
+    studies = _research("waic")["studies"]
+    table = [["model", "outliers", "−E[log p]", "Var[log p]", "WAIC"]]
+    table[0] += ["WAIC in training mode", "WAIC, the paper's"]
+    for name, found in studies.items():
+        for images, row in found["evaluation"].items():
+            if "auroc_waic" not in row:  # the inliers
+                continue
+            values = [row[f"auroc_{term}"] for term in ("mean", "variance", "waic")]
+            values.append(found["training"][images]["auroc_waic"])
+            theirs = paper.TABLE2[name].get(images, {}).get("waic")
+            cells = [f"{value:.2f}" for value in values]
+            table.append([title_of(name), images, *cells, f"{theirs[0]:.2f}" if theirs else ""])
+    (count,) = {found["images_per_set"] for found in studies.values()}
+    return [
+        f"**The terms of WAIC**, AUROC (`tools/research/waic.py`, {count} images of each set):",
+        as_markdown(table),
+    ]
 
 
 def _trainings_table() -> list[list[str]]:

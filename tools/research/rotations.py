@@ -1,9 +1,10 @@
-"""Why a model does or does not find rotations: log p and Δ by interpolation, number of draws, and choice of moments.
+"""Why a model does or does not find rotations: log p and Δ by interpolation, draws, choice of moments, and layer.
 
     .venv/bin/python tools/research/rotations.py NAME --n 128 --out tools/research/results/rotations_NAME.json
 
 Nothing is chosen here: it explains cells of the paper's tables after they were measured. "Fresh" moving moments are the
-means of the moments of 20 batches of training images, instead of those of the training.
+means of the moments of 20 batches of training images, instead of those of the training. "Alone" takes the moments of
+the batch in one batch normalisation, and the moving ones in all others.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbnood import zoo
+from tfbnood._core.batching import map_batches
 from tfbnood._core.files import write_json
 from tfbnood._core.provenance import machine, versions
 from tfbnood._core.sampling import sample_of, take
@@ -22,7 +24,7 @@ from tfbnood.data import load, rotate
 from tfbnood.data.pools import INTERPOLATIONS
 from tfbnood.metrics import auroc
 from tfbnood.scoring.conditional import ConditionalLogProb
-from tfbnood.scoring.rules import batch_normalizations
+from tfbnood.scoring.rules import batch_normalizations, ruled
 
 DRAWS = (1, 2, 4, 8)
 RATIO = 0.9
@@ -41,6 +43,7 @@ def main() -> None:
     sets = {"inliers": images}
     for kind in INTERPOLATIONS:
         sets[kind] = take(rotate(dataset.test, seed=0, interpolation=kind), arguments.n, 0)
+    layers = measure_layers(model, sets)
     found: dict[str, Any] = {}
     for moments in ("moving", "fresh"):
         if moments == "fresh":
@@ -51,7 +54,7 @@ def main() -> None:
     if arguments.out:
         about = {"detector": arguments.name, "training": training, "images_per_set": len(images)}
         about |= {"ratio": RATIO, "versions": versions(), "machine": machine()}
-        write_json(arguments.out, {**about, "result": found})
+        write_json(arguments.out, {**about, "result": found, "alone": layers})
 
 
 def measure(model: Any, sets: dict[str, np.ndarray], reference: np.ndarray) -> dict[str, Any]:
@@ -86,6 +89,62 @@ def measure(model: Any, sets: dict[str, np.ndarray], reference: np.ndarray) -> d
             for draws in DRAWS
         }
     return result
+
+
+def measure_layers(model: Any, sets: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """By layer, in the order of the calls: what the moments of the batch in it alone add to the bits, and AUROC."""
+    names: list[str] = []
+    count = len(batch_normalizations(model))
+
+    @tf.function(autograph=False)
+    def log_prob(batch, takes_batch):
+        names.clear()
+
+        def choose(layer, inputs):
+            names.append(f"{layer.path.partition('/')[2]}, {inputs.shape[1]}×{inputs.shape[2]}")
+            moving = (
+                tf.convert_to_tensor(one) for one in (layer.moving_mean, layer.moving_variance)
+            )
+            own = tf.nn.moments(inputs, list(range(len(inputs.shape) - 1)))
+            here = takes_batch[len(names) - 1]
+            mean, variance = (
+                tf.where(here, ours, theirs) for ours, theirs in zip(own, moving, strict=True)
+            )
+            return mean, variance
+
+        with ruled(model, choose):
+            return model.log_prob(batch)
+
+    # As in an experiment's batches: files may be sorted by class.
+    order = np.random.RandomState(0).permutation(len(sets["inliers"]))
+    pools = {name: pool[order] for name, pool in sets.items()}
+
+    def bits(takes_batch: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            name: bits_per_dim(
+                map_batches(lambda batch: log_prob(batch, takes_batch), pool), pool.shape[1:]
+            )
+            for name, pool in pools.items()
+        }
+
+    still = bits(np.zeros(count, bool))
+    is_ood = np.repeat([False, True], len(order))
+    lines = []
+    for layer in (*range(count), "all"):
+        moved = bits(np.ones(count, bool) if layer == "all" else np.arange(count) == layer)
+        added = {name: moved[name] - still[name] for name in pools}
+        lines.append(
+            {
+                "layer": layer if layer == "all" else names[layer],
+                "bits_added": {name: float(of.mean()) for name, of in added.items()},
+                "auroc_delta": {
+                    name: auroc(is_ood, np.abs(np.append(added["inliers"], added[name])))
+                    for name in INTERPOLATIONS
+                },
+            }
+        )
+        print(lines[-1], flush=True)
+    return lines
 
 
 def set_fresh_moments(model: Any, images: np.ndarray) -> None:
