@@ -59,8 +59,8 @@ _DIFFERENCES = {
     "Tiny ImageNet stands for 32×32 ImageNet. WAIC uses separate models, trained for fewer steps. CIFAR-10 may be a "
     "part of it, as the table of trainings says. The paper does not say how it rotates: `rotation` takes nearest "
     "neighbours, the default of Pillow and torchvision, and is compared with it; `rotation-bilinear` has the same "
-    "angles. PixelCNN++ finds rotated photographs less well than the paper's: its batch normalisations next to the "
-    "pixels react to the brightness and contrast of any batch (docs/method.md).",
+    "angles. PixelCNN++ finds rotated photographs less well than the paper's: batches of test images lose bits, "
+    "too, most of it in layers next to the pixels (docs/method.md).",
     "paper": "The paper's sizes; the number of training steps is ours, as the paper does not give it. Tiny ImageNet "
     "stands for 32×32 ImageNet.",
 }
